@@ -1,0 +1,38 @@
+-- The least that walrelay needs, for RELAY_AFTER_PUBLISH={{.AfterPublish}}. Run it in the database of the
+-- outbox as its owner or a superuser; it can be run again.
+--
+-- REPLICATION is a right of the whole server: such a role can read every table that is in a
+-- publication, and drop slots. Give it a login of its own.
+
+do $$
+begin
+  if not exists (select from pg_roles where rolname = {{.RoleLiteral}}) then
+    create role {{.Role}};
+  end if;
+  execute format('grant connect on database %I to %I', current_database(), {{.RoleLiteral}});
+end
+$$;
+
+alter role {{.Role}} login replication;
+-- Its password, in psql, where it is not logged:  \password {{.RoleName}}
+
+grant usage on schema {{.Schema}} to {{.Role}};
+{{- if eq .AfterPublish "keep"}}
+
+-- keep: rows are counted at the first start and never changed.
+revoke update ({{.Col.PublishedAt}}), delete on {{.TableSQL}} from {{.Role}};
+grant select on {{.TableSQL}} to {{.Role}};
+{{- else if eq .AfterPublish "delete"}}
+
+-- delete: rows are locked before they are deleted, which asks for UPDATE on one column.
+grant select, update ({{.Col.PublishedAt}}), delete on {{.TableSQL}} to {{.Role}};
+{{- else}}
+
+-- mark: {{.Col.PublishedAt}} is the one column that it may write.
+revoke delete on {{.TableSQL}} from {{.Role}};
+grant select, update ({{.Col.PublishedAt}}) on {{.TableSQL}} to {{.Role}};
+{{- end}}
+
+-- Nothing is needed for its advisory lock, its slot and the publication. pg_hba.conf must let it in to
+-- this database (a logical replication connection goes by the database's name, not by "replication"):
+--   host  <database>  {{.RoleName}}  <address of walrelay>  scram-sha-256
