@@ -2,6 +2,8 @@ package localdev
 
 import (
 	"fmt"
+	"net"
+	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kfake"
 )
@@ -19,7 +21,7 @@ type BrokerOptions struct {
 // demonstrations and tests, and dies with the process.
 type Broker struct {
 	cluster *kfake.Cluster
-	addr    string
+	port    int
 }
 
 // StartBroker starts a broker. It answers when StartBroker returns.
@@ -43,11 +45,24 @@ func StartBroker(opts BrokerOptions) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the embedded broker: %w", err)
 	}
-	return &Broker{cluster: cluster, addr: cluster.ListenAddrs()[0]}, nil
+	_, port, err := net.SplitHostPort(cluster.ListenAddrs()[0])
+	if err != nil {
+		cluster.Close()
+		return nil, fmt.Errorf("start the embedded broker: read its address: %w", err)
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		cluster.Close()
+		return nil, fmt.Errorf("start the embedded broker: read its port: %w", err)
+	}
+	return &Broker{cluster: cluster, port: number}, nil
 }
 
 // Addr is host:port, as KAFKA_BROKERS takes it.
-func (b *Broker) Addr() string { return b.addr }
+func (b *Broker) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(b.port)) }
+
+// Port is the port that it listens on.
+func (b *Broker) Port() int { return b.port }
 
 // Cluster is the fake itself, for tests that inject faults.
 func (b *Broker) Cluster() *kfake.Cluster { return b.cluster }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -131,6 +132,7 @@ func unpack(repository, work string, release Release) error {
 	if repository != "" {
 		config = config.BinaryRepositoryURL(repository)
 	}
+	defer http.DefaultClient.CloseIdleConnections() // the client that the library uses
 	server := embeddedpostgres.NewDatabase(config)
 	err := server.Start()
 	if err == nil {
