@@ -17,12 +17,12 @@ var ErrToken = errors.New("token is stale or unknown")
 // the session cannot hit the row that uses the slot now, because the slot's state carries the token.
 func (t *Tracker) Done(token uint64) error {
 	s := t.slot(token)
-	inFlight := token<<stateBits | stateInFlight
+	inFlight := pack(token, stateInFlight)
 	if s.state.Load() != inFlight {
 		return fmt.Errorf("acknowledge row %d: %w", token, ErrToken)
 	}
 	size := uint64(s.size.Load()) // before the swap: behind it the slot may be reused
-	if !s.state.CompareAndSwap(inFlight, token<<stateBits|stateResolved) {
+	if !s.state.CompareAndSwap(inFlight, pack(token, stateResolved)) {
 		return fmt.Errorf("acknowledge row %d: %w", token, ErrToken)
 	}
 	t.inFlight.Add(-(oneRow | size))

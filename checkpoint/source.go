@@ -92,8 +92,8 @@ func (t *Tracker) ReleaseHeld() {
 	t.source.holding = false
 	t.mu.Lock()
 	for token := t.source.heldFrom; token < t.source.next; token++ {
-		if s := t.slot(token); s.state.Load() == token<<stateBits|stateHeld {
-			s.state.Store(token<<stateBits | stateResolved)
+		if s := t.slot(token); s.state.Load() == pack(token, stateHeld) {
+			s.state.Store(pack(token, stateResolved))
 		}
 	}
 	t.held.Store(0)
@@ -114,7 +114,7 @@ func (t *Tracker) put(row Row, size uint32, state uint64) uint64 {
 	s := t.slot(token)
 	s.row, s.ordinal = row, t.source.ordinal
 	s.size.Store(size)
-	s.state.Store(token<<stateBits | state)
+	s.state.Store(pack(token, state))
 	t.source.next++
 	t.source.ordinal++
 	t.tail.Store(t.source.next)

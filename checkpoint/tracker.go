@@ -134,6 +134,8 @@ func NewTracker(o Options) *Tracker {
 	return t
 }
 
+func pack(token, state uint64) uint64 { return token<<stateBits | state }
+
 func (t *Tracker) slot(token uint64) *slot { return &t.slots[token&t.mask] }
 
 // Stats is what metrics show.

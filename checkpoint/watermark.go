@@ -92,8 +92,8 @@ func (t *Tracker) PendingAfter(dst []Pending, after uint64, limit int) []Pending
 // Settled says that the row is settled in the table, and that this is committed there. Rows may be settled in any
 // order; the watermark moves over those without a gap.
 func (t *Tracker) Settled(token uint64) error {
-	resolved := token<<stateBits | stateResolved
-	if !t.settles || !t.slot(token).state.CompareAndSwap(resolved, token<<stateBits|stateSettled) {
+	resolved := pack(token, stateResolved)
+	if !t.settles || !t.slot(token).state.CompareAndSwap(resolved, pack(token, stateSettled)) {
 		return fmt.Errorf("settle row %d: %w", token, ErrToken)
 	}
 	t.settled.Add(1)
