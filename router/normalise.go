@@ -36,7 +36,13 @@ func kebab(s string) string {
 	return b.String()
 }
 
-func isSeparator(c rune) bool { return strings.ContainsRune(`-_./:\ `, c) }
+func isSeparator(c rune) bool {
+	switch c {
+	case '-', '_', '.', '/', ':', '\\', ' ':
+		return true
+	}
+	return false
+}
 
 func startsWord(runes []rune, i int) bool {
 	if i == 0 || !unicode.IsUpper(runes[i]) {

@@ -94,19 +94,19 @@ func (t template) setService(name string) error {
 		}
 		t[i].text = name
 	}
-	length, fixed := 0, true
+	shortest, fixed := "", true
 	for _, p := range t {
-		length += max(len(p.text), 1)
-		fixed = fixed && p.text != ""
+		if p.text == "" {
+			fixed = false
+			p.text = "x" // the shortest value of a placeholder
+		}
+		shortest += p.text
 	}
-	if length > maxTopicLength {
-		return fmt.Errorf("ROUTER_SERVICE: with the name %s, ROUTER_TOPIC gives topic names of at least %d bytes, %d at most: write a shorter one", clip(name), length, maxTopicLength)
+	if len(shortest) > maxTopicLength {
+		return fmt.Errorf("ROUTER_SERVICE: with the name %s, ROUTER_TOPIC gives topic names of at least %d bytes, %d at most: write a shorter one", clip(name), len(shortest), maxTopicLength)
 	}
-	if !fixed {
-		return nil
-	}
-	if topic, err := t.render(&outbox.Event{}, "", ""); err != nil {
-		return fmt.Errorf("ROUTER_SERVICE: with the name %s, ROUTER_TOPIC gives the illegal topic name %s", clip(name), clip(topic))
+	if fault := topicFault(shortest); fixed && fault != "" {
+		return fmt.Errorf("ROUTER_SERVICE: with the name %s, ROUTER_TOPIC gives %q, which %s: write another name", clip(name), shortest, fault)
 	}
 	return nil
 }
