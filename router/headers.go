@@ -20,7 +20,7 @@ func (rec *Record) readHeaders(text []byte) error {
 		return o.end()
 	}
 	if !o.take('{') {
-		return unroutable("headers column is not a JSON object: write an object like {\"traceparent\": \"…\"}, or NULL")
+		return unroutable(`headers column is not a JSON object: write an object like {"traceparent": "…"}, or NULL`)
 	}
 	o.skipSpace()
 	if o.take('}') {
