@@ -48,6 +48,11 @@ func (p Position) Append(dst []byte) []byte {
 	return appendHex(dst, uint64(p.Ordinal), 8)
 }
 
+// Before compares two positions of one timeline.
+func (p Position) Before(q Position) bool {
+	return p.LSN < q.LSN || p.LSN == q.LSN && p.Ordinal < q.Ordinal
+}
+
 func (p Position) String() string { return string(p.Append(nil)) }
 
 func appendHex(dst []byte, v uint64, width int) []byte {

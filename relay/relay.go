@@ -1,0 +1,211 @@
+// Package relay joins the source, the router, the sink and the checkpoint, and keeps a session of the
+// source running.
+//
+// An event travels: session → decoder → router → sink → Kafka, and its acknowledgement: sink →
+// tracker → settle → status. The session's goroutine does the first half, Kafka's promise goroutine
+// sets one atomic, and the session's settle goroutine does the second half up to the watermark that
+// the session's goroutine reports.
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"golang.org/x/sync/errgroup"
+
+	"walrelay/outbox"
+	"walrelay/replication"
+	"walrelay/router"
+	"walrelay/sink"
+)
+
+// Options are what a relay is made of.
+type Options struct {
+	Database    string // DATABASE_URL
+	Outbox      outbox.Config
+	Replication replication.Config
+	Router      router.Config
+	Kafka       sink.Config
+	Relay       Config
+	Registry    prometheus.Registerer
+	Log         *slog.Logger
+	Dial        replication.DialFunc // to PostgreSQL; nil: the network
+	KafkaOpts   []kgo.Opt
+}
+
+// Relay publishes one outbox table. New opens and starts nothing; Run does both and leaves nothing
+// behind.
+type Relay struct {
+	cfg     Config
+	log     *slog.Logger
+	source  *replication.Source
+	sink    *sink.Producer
+	metrics *metrics
+	abort   context.CancelFunc
+	aborted context.Context
+	failed  atomic.Pointer[ending] // why the last session ended, while none has made progress since
+}
+
+// ending is the end of a session, for people.
+type ending struct {
+	reason string
+	err    error
+	at     time.Time
+}
+
+// New checks the options.
+func New(o Options) (*Relay, error) {
+	if errs := o.Relay.Validate(); len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	r := &Relay{cfg: o.Relay, log: o.Log, metrics: newMetrics(o.Registry)}
+	r.aborted, r.abort = context.WithCancel(context.Background())
+	pub := &publisher{}
+	var err error
+	r.source, err = replication.New(replication.Options{
+		Database: o.Database, Config: o.Replication, Outbox: o.Outbox, AfterPublish: o.Relay.AfterPublish,
+		Publisher: pub, RowLimit: rowLimit * int(o.Kafka.MaxMessageBytes), Dial: o.Dial, Log: o.Log, Registry: o.Registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if pub.router, err = router.New(o.Router, r.source.Database()); err != nil {
+		return nil, err
+	}
+	if pub.sink, err = sink.New(o.Kafka, o.Registry, o.Log, o.KafkaOpts...); err != nil {
+		return nil, err
+	}
+	r.sink = pub.sink
+	return r, nil
+}
+
+// rowLimit times KAFKA_MAX_MESSAGE_BYTES is the size above which a row is thrown away while it is
+// read. Below it, Kafka's own limit decides, after routing, so that the reason can name it.
+const rowLimit = 4
+
+// Run relays until ctx ends, then stops in order: what is in flight is acknowledged, settled and
+// confirmed, as far as RELAY_SHUTDOWN_TIMEOUT allows. It returns nil after an orderly stop, and
+// otherwise what a person must mend. A relay runs once.
+func (r *Relay) Run(ctx context.Context) error {
+	hard, cancel := context.WithCancel(r.aborted)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(r.cfg.ShutdownTimeout, cancel)
+		context.AfterFunc(hard, func() { timer.Stop() })
+	})
+	defer stop()
+
+	// The sink outlives the sessions and ends after them.
+	sinking, endSink := context.WithCancel(context.WithoutCancel(ctx))
+	defer endSink()
+	soft, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var group errgroup.Group
+	group.Go(func() error {
+		err := r.sink.Run(sinking)
+		if err != nil {
+			fail(err)
+		}
+		return err
+	})
+	err := r.supervise(soft, hard)
+	endSink()
+	if serr := group.Wait(); err == nil {
+		err = serr
+	}
+	if hard.Err() != nil && err == nil {
+		err = errors.New("stopped before everything in flight was confirmed: it is sent again after the next start")
+	}
+	closing, cancelClose := context.WithCancel(hard)
+	if err != nil {
+		cancelClose() // what is left is sent again after the next start: do not wait for it
+	}
+	defer cancelClose()
+	r.sink.Close(closing)
+	return err
+}
+
+// Abort ends an orderly stop at once.
+func (r *Relay) Abort() { r.abort() }
+
+// supervise keeps one session running until soft ends or a person is needed.
+func (r *Relay) supervise(soft, hard context.Context) error {
+	b := newBackoff()
+	for {
+		began := time.Now()
+		before := r.source.Settled()
+		err := r.source.Session(soft, hard)
+		if ferr := r.awaitPromises(hard); ferr != nil {
+			return errors.Join(err, ferr)
+		}
+		if err == nil || soft.Err() != nil {
+			return err
+		}
+		v, err := r.judge(hard, err)
+		if v == exit {
+			return err
+		}
+		if r.source.Settled() > before || time.Since(began) > calm {
+			b.reset()
+			r.failed.Store(nil)
+		}
+		if stuck := b.stuck(err, r.source.Settled(), time.Now()); stuck != nil {
+			return stuck
+		}
+		r.report(err)
+		if v == again {
+			continue
+		}
+		if !b.wait(soft) {
+			return nil
+		}
+	}
+}
+
+// awaitPromises waits until every event that the last session handed over has come back: a late
+// acknowledgement belongs to the old tracker, and a new session that did not wait for it would send
+// the event again, and have two windows in memory.
+func (r *Relay) awaitPromises(hard context.Context) error {
+	if r.sink.Outstanding() == 0 {
+		return nil
+	}
+	r.log.Info("waiting for kafka before the stream starts again", "outstanding", r.sink.Outstanding())
+	for r.sink.Outstanding() > 0 {
+		if err := r.sink.Flush(hard); err != nil {
+			return fmt.Errorf("%d events were handed to kafka and not acknowledged: they are sent again after the next start", r.sink.Outstanding())
+		}
+		time.Sleep(drainPoll) // the last promise is returning
+	}
+	return nil
+}
+
+// report says once why sessions end, not each time.
+func (r *Relay) report(err error) {
+	e := &ending{reason: reason(err), err: err, at: time.Now()}
+	r.metrics.sessions.WithLabelValues(e.reason).Inc()
+	if last := r.failed.Swap(e); last != nil && last.err.Error() == err.Error() {
+		r.log.Debug("session ended again", "reason", e.reason, "error", err)
+		return
+	}
+	r.log.Warn("session ended, starting another", "reason", e.reason, "error", err)
+}
+
+// Ready is nil while events flow or would flow: the stream is alive and Kafka can be reached.
+func (r *Relay) Ready() error {
+	if err := r.source.Ready(); err != nil {
+		if last := r.failed.Load(); last != nil {
+			return fmt.Errorf("%w; last session: %v", err, last.err)
+		}
+		return err
+	}
+	if !r.sink.Connected() {
+		return errors.New("kafka cannot be reached")
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package replication
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// lockRetry is how often a standby tries to become the leader. It never waits inside SQL: a waiting
+// pg_advisory_lock would hold back the database's xmin horizon for as long (H5).
+const lockRetry = time.Second
+
+// lockNamespace keeps walrelay's keys apart from an application's own advisory locks ("wr" in ASCII).
+const lockNamespace = 0x7772
+
+// LockKey is the session advisory lock of one shard of one table: whoever holds it is the only relay
+// that reads the shard, in either mode. The same for every relay, since it is made of the table's OID.
+func LockKey(tableOID uint32, shard uint16) int64 {
+	return lockNamespace<<48 | int64(tableOID)<<16 | int64(shard)
+}
+
+// awaitLock returns once the lock looks free. A standby tries and releases on the SQL connection and
+// opens a replication connection only when the try won.
+func awaitLock(ctx context.Context, conn *pgx.Conn, key int64, standby func()) error {
+	for first := true; ; first = false {
+		var won bool
+		err := conn.QueryRow(ctx, "/* walrelay:lock */ SELECT pg_try_advisory_lock($1)", key).Scan(&won)
+		if err != nil {
+			return fmt.Errorf("try the lock: %w", err)
+		}
+		if won {
+			if _, err := conn.Exec(ctx, "/* walrelay:unlock */ SELECT pg_advisory_unlock($1)", key); err != nil {
+				return fmt.Errorf("give the lock back: %w", err)
+			}
+			return nil
+		}
+		if first {
+			standby()
+		}
+		if err := sleep(ctx, lockRetry); err != nil {
+			return err
+		}
+	}
+}
+
+// takeLock takes the lock on the replication connection itself, so that lock, slot and stream die
+// together. It does not wait.
+func takeLock(ctx context.Context, conn *pgconn.PgConn, key int64) (bool, error) {
+	rows, err := querySimple(ctx, conn, "/* walrelay:lock */ SELECT pg_try_advisory_lock("+strconv.FormatInt(key, 10)+")")
+	if err != nil {
+		return false, fmt.Errorf("take the lock: %w", err)
+	}
+	return len(rows) == 1 && rows[0][0] == "t", nil
+}
+
+// sleep waits for d or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
