@@ -18,7 +18,7 @@ const (
 
 	lookAgainSoon  = 50 * time.Millisecond // for what is on its way, such as a leader
 	lookAgainLater = time.Second           // for what somebody has to mend
-	retryGivenUp   = 15 * time.Second // between two tries of a topic that was given up
+	retryGivenUp   = 15 * time.Second      // between two tries of a topic that was given up
 	newTopicWait   = 10 * time.Second      // until every partition of a new topic has a leader
 	configsTries   = 3                     // failed requests before a topic's own limits are done without
 )
