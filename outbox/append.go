@@ -18,8 +18,9 @@ import (
 type Draft struct {
 	ID                                    EventID // a new one where zero
 	AggregateType, AggregateID, EventType string  // required
-	// Payload nil is NULL, a tombstone. A string, []byte or json.RawMessage is written as it is ([]byte
-	// suits a bytea column, and with pgx any other); everything else is marshalled to JSON.
+	// Payload nil is NULL, a tombstone. A string or json.RawMessage is written as it is, and so is []byte,
+	// which is for a bytea column: pgx's simple protocol makes bytea text of it, which a jsonb column refuses
+	// and a text column keeps. Everything else is marshalled to JSON.
 	Payload      any
 	Headers      map[string]string
 	PartitionKey string // the aggregate id is the record's key where this is empty
