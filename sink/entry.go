@@ -22,7 +22,7 @@ type Entry struct {
 
 	to     Acker
 	token  uint64
-	topic  *topic
+	topic  *topic // of the last record, which is mostly the next one's too
 	handed time.Time
 	slot   uint8 // of the producer's ages, that the record is counted in
 
@@ -95,7 +95,7 @@ func (pl *pool) put(e *Entry) {
 	e.largest = min(e.largest, 2*keptBytes)
 	clear(e.kafka.Headers)
 	e.kafka = kgo.Record{Headers: e.kafka.Headers[:0]}
-	e.to, e.topic = nil, nil
+	e.to = nil
 	held := int64(entryBytes + e.largest)
 	if pl.idle.Add(held) > maxIdleBytes {
 		pl.idle.Add(-held)

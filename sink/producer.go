@@ -103,6 +103,15 @@ func (p *Producer) Release(e *Entry) { p.pool.put(e) }
 // ErrPending means to call again after Wake, a *RowError that the record can never be published as
 // it is, a *TopicError that its topic could not be written to for long enough.
 func (p *Producer) Produce(e *Entry, to Acker, token uint64) error {
+	if err := p.admit(e, to, token); err != nil {
+		return err
+	}
+	p.client.Load().Produce(context.Background(), &e.kafka, e.promise)
+	return nil
+}
+
+// admit does all of Produce but the handing over: with nil the record counts as outstanding.
+func (p *Producer) admit(e *Entry, to Acker, token uint64) error {
 	if e.topic == nil || e.topic.name != e.Record.Topic {
 		e.topic = p.topics.get(e.Record.Topic)
 	}
@@ -113,7 +122,7 @@ func (p *Producer) Produce(e *Entry, to Acker, token uint64) error {
 	}
 	now, size := time.Now(), batchSize(&e.Record)
 	if err := f.check(&e.Record, size, p.cfg.MaxMessageBytes); err != nil {
-		// What a topic is like may have been mended since we read it. A row is not condemned on old news.
+		// The topic may have been mended since we read its facts. No row is condemned on old news.
 		if f.old(now) && e.topic.facts.CompareAndSwap(f, nil) {
 			p.topics.want(e.topic)
 			return ErrPending
@@ -132,7 +141,6 @@ func (p *Producer) Produce(e *Entry, to Acker, token uint64) error {
 	e.to, e.token, e.slot = to, token, p.ages.add()
 	p.metrics.produced.Add(1)
 	p.metrics.producedBytes.Add(int64(size - batchOverhead))
-	p.client.Load().Produce(context.Background(), &e.kafka, e.promise)
 	return nil
 }
 
@@ -175,7 +183,7 @@ func (p *Producer) Flush(ctx context.Context) error { return p.client.Load().Flu
 // have returned, and nobody may call Produce any more.
 func (p *Producer) Close(ctx context.Context) {
 	client := p.client.Load()
-	if err := client.Flush(ctx); err != nil {
+	if err := client.Flush(ctx); err != nil && p.Outstanding() > 0 {
 		p.log.Warn("closing kafka without its acknowledgement", "outstanding", p.Outstanding(), "error", err)
 	}
 	client.Close()
