@@ -11,7 +11,7 @@ import (
 // SettleForTest is the settle model behind the simplest statement, for tests of the model itself.
 func SettleForTest(after After) Statement {
 	return Statement{
-		Match:   Tagged("test-settle"),
+		Match:   Tagged(fmt.Sprintf("test-settle-%d", after)),
 		Columns: []Column{{"outcome", pgtype.TextOID}},
 		Run: func(c *Call) ([][]any, error) {
 			var ids []int64

@@ -156,7 +156,7 @@ func (j *Judge) statusLocked(w *walsender, write, flush, apply lsn) {
 	if write < flush {
 		j.sayLocked(w, NoEarlyAck, "write", "status write=%s is below flush=%s", write, flush)
 	}
-	if apply > write {
+	if apply > max(write, flush) {
 		j.sayLocked(w, NoEarlyAck, "apply", "status apply=%s is above write=%s", apply, write)
 	}
 	if flush < v.flush {

@@ -207,7 +207,7 @@ func (r *rig) settle(conn *pgx.Conn, after pgfake.After, txn *pgfake.Txn) string
 		events = append(events, row.EventID.String())
 	}
 	var outcome string
-	err := conn.QueryRow(context.Background(), "/* walrelay:test-settle */ SELECT $1::bigint[], $2::uuid[]", ids, events).Scan(&outcome)
+	err := conn.QueryRow(context.Background(), fmt.Sprintf("/* walrelay:test-settle-%d */ SELECT $1::bigint[], $2::uuid[]", after), ids, events).Scan(&outcome)
 	if err != nil {
 		return err.Error()
 	}

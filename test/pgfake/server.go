@@ -55,11 +55,12 @@ type Server struct {
 		unhandled []string
 	}
 
-	mu    sync.Mutex // guards everything below
-	cond  sync.Cond  // broadcast on every change that a statement may wait for
-	phase phase
-	conns map[*Conn]struct{}
-	ports []net.Listener
+	mu     sync.Mutex // guards everything below
+	cond   sync.Cond  // broadcast on every change that a statement may wait for
+	phase  phase
+	closed bool
+	conns  map[*Conn]struct{}
+	ports  []net.Listener
 
 	nextPID  uint32
 	timeline int32
@@ -155,6 +156,10 @@ type refuser interface{ Refuse(bool) }
 // connections are refused, by the listener where it can and else by an end without a word.
 func (s *Server) Serve(l net.Listener) error {
 	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return l.Close()
+	}
 	s.ports = append(s.ports, l)
 	s.refuseLocked()
 	s.mu.Unlock()
@@ -223,7 +228,7 @@ func (s *Server) refuseLocked() {
 // Close ends every connection and listener and waits until their goroutines are gone.
 func (s *Server) Close() {
 	s.mu.Lock()
-	s.phase = down
+	s.phase, s.closed = down, true
 	ports := s.ports
 	s.ports = nil
 	s.mu.Unlock()

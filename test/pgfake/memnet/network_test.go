@@ -66,6 +66,9 @@ func TestBytesArriveInOrderThroughASmallBuffer(t *testing.T) {
 		if err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("read %d bytes, %v; want %d", len(got), err, len(want))
 		}
+		if _, err := server.Write([]byte("x")); err != nil {
+			t.Errorf("first write to a closed peer: %v", err)
+		}
 		if _, err := server.Write([]byte("x")); !errors.Is(err, syscall.EPIPE) {
 			t.Errorf("write to a closed peer: %v", err)
 		}

@@ -27,6 +27,7 @@ type pipe struct {
 
 	readErr  error // what the reader gets once the buffer is empty; nil while the writer lives
 	writeErr error // what the writer gets at once; nil while the reader lives
+	refused  bool  // a write has met the closed reader
 	closed   bool  // the reader's own end is closed: net.ErrClosed for it
 
 	readBy, writeBy deadline
@@ -136,6 +137,9 @@ func (p *pipe) write(b []byte) (n int, cut bool, err error) {
 			return n, false, p.readErr // reset
 		case p.readErr != nil:
 			return n, false, errClosed
+		case p.writeErr == syscall.EPIPE && !p.stalled && !p.refused:
+			p.refused = true // TCP learns from its first write that the peer is gone
+			return n + len(b), false, nil
 		case p.writeErr != nil && !p.stalled:
 			return n, false, p.writeErr
 		case p.over(&p.writeBy):
