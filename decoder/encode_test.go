@@ -70,5 +70,5 @@ func nativeText() []field {
 func nativeBinary() []field {
 	return []field{wire("\x00\x00\x00\x00\x00\x00\x00\x2a"), wire(exampleUUID16), wire("order"), wire("o-42"),
 		wire("OrderCreated"), wire("\x01" + examplePay), wire("\x01" + `{"traceparent": "00-1-2-01"}`), wire("t"), wire("k"),
-		wire("\x00\x03\x04\x48\xf7\xc1\xb2\x40"), null()}
+		wire("\x00\x03\x04\x7a\x3d\xd6\x8a\x40"), null()}
 }
