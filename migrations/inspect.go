@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"walrelay/decoder"
 )
 
 // oldest is the first server version that walrelay works with.
@@ -117,70 +119,59 @@ func lookTable(ctx context.Context, conn *pgx.Conn, o Options) (bool, []string, 
 	case persistence != "p":
 		return false, nil, fmt.Errorf("%s is not in the WAL and cannot be followed: alter table %s set logged", o.Table, o.Table.SQL())
 	}
-	types, err := columnTypes(ctx, conn, oid)
+	columns, err := readColumns(ctx, conn, oid)
 	if err != nil {
 		return false, nil, err
 	}
-	notes, err := judgeColumns(o, types)
-	return true, notes, err
+	// The relay's own judgement: what it could not read must not look well here.
+	if err := decoder.CheckShape(o.Table, o.Columns, columns); err != nil {
+		return false, nil, err
+	}
+	return true, judgeColumns(o, columns), checkPayload(o, columns)
 }
 
-func columnTypes(ctx context.Context, conn *pgx.Conn, table uint32) (map[string]string, error) {
-	rows, err := conn.Query(ctx, `select attname, format_type(atttypid, null) from pg_attribute
-		where attrelid = $1 and attnum > 0 and not attisdropped`, table)
+func readColumns(ctx context.Context, conn *pgx.Conn, table uint32) ([]decoder.Column, error) {
+	rows, err := conn.Query(ctx, `select a.attname::text, case when t.typtype = 'd' then t.typbasetype else t.oid end
+		from pg_attribute a join pg_type t on t.oid = a.atttypid
+		where a.attrelid = $1 and a.attnum > 0 and not a.attisdropped order by a.attnum`, table)
 	if err != nil {
 		return nil, fmt.Errorf("read the columns of the outbox table: %w", err)
 	}
-	types := map[string]string{}
-	var name, typ string
-	if _, err := pgx.ForEachRow(rows, []any{&name, &typ}, func() error { types[name] = typ; return nil }); err != nil {
+	columns, err := pgx.CollectRows(rows, pgx.RowToStructByPos[decoder.Column])
+	if err != nil {
 		return nil, fmt.Errorf("read the columns of the outbox table: %w", err)
 	}
-	return types, nil
+	return columns, nil
 }
 
-// judgeColumns says whether the relay could read a table with these columns, all problems at once.
-func judgeColumns(o Options, types map[string]string) ([]string, error) {
-	payload := []string{"jsonb", "json", "text", "character varying", "bytea"}
-	if o.Payload != "" {
-		payload = []string{o.Payload}
-	}
-	text := []string{"text", "character varying"}
+// judgeColumns names the optional columns that the table does not have.
+func judgeColumns(o Options, columns []decoder.Column) []string {
 	c := o.Columns
-	var errs []error
 	var notes []string
-	for _, col := range []struct {
-		variable, name string
-		optional       bool
-		types          []string
-	}{
-		{"ID", c.ID, false, []string{"bigint"}},
-		{"EVENT_ID", c.EventID, false, []string{"uuid"}},
-		{"AGGREGATE_TYPE", c.AggregateType, false, text},
-		{"AGGREGATE_ID", c.AggregateID, false, append([]string{"uuid", "bigint"}, text...)},
-		{"EVENT_TYPE", c.EventType, false, text},
-		{"PAYLOAD", c.Payload, false, payload},
-		{"HEADERS", c.Headers, true, []string{"jsonb", "json"}},
-		{"TOPIC", c.Topic, true, text},
-		{"PARTITION_KEY", c.PartitionKey, true, text},
-		{"CREATED_AT", c.CreatedAt, true, []string{"timestamp with time zone"}},
-		{"PUBLISHED_AT", c.PublishedAt, true, []string{"timestamp with time zone"}},
+	for _, col := range []struct{ name, variable, without string }{
+		{c.Headers, "HEADERS", "records carry no headers of the writer's"},
+		{c.Topic, "TOPIC", "a writer cannot choose a topic"},
+		{c.PartitionKey, "PARTITION_KEY", "the aggregate id is always the record key"},
+		{c.CreatedAt, "CREATED_AT", "records carry no created_at"},
+		{c.PublishedAt, "PUBLISHED_AT", "rows cannot be marked: set RELAY_AFTER_PUBLISH=delete"},
 	} {
-		typ, there := types[col.name]
-		switch {
-		case there && !slices.Contains(col.types, typ):
-			errs = append(errs, fmt.Errorf("column %q of %s is %s and must be %s", col.name, o.Table, typ, strings.Join(col.types, " or ")))
-		case !there && col.optional:
-			notes = append(notes, fmt.Sprintf("has no column %q (OUTBOX_COLUMN_%s); it is optional", col.name, col.variable))
-		case !there:
-			errs = append(errs, fmt.Errorf("column %q is missing in %s: add it, or name the one that serves in OUTBOX_COLUMN_%s",
-				col.name, o.Table, col.variable))
+		if !slices.ContainsFunc(columns, func(found decoder.Column) bool { return found.Name == col.name }) {
+			notes = append(notes, fmt.Sprintf("has no column %q (OUTBOX_COLUMN_%s): %s", col.name, col.variable, col.without))
 		}
 	}
-	if _, there := types[c.PublishedAt]; !there {
-		notes = append(notes, "without "+c.PublishedAt+" rows cannot be marked: set RELAY_AFTER_PUBLISH=delete")
+	return notes
+}
+
+// checkPayload refuses a table whose payload is not of the type that was asked for: it is not changed.
+func checkPayload(o Options, columns []decoder.Column) error {
+	want := map[string]uint32{"jsonb": pgtype.JSONBOID, "json": pgtype.JSONOID, "text": pgtype.TextOID, "bytea": pgtype.ByteaOID}[o.Payload]
+	for _, c := range columns {
+		if o.Payload != "" && c.Name == o.Columns.Payload && c.TypeOID != want {
+			return fmt.Errorf("column %q of %s is not %s, and an existing table is never changed: leave --payload out, or alter the column yourself",
+				c.Name, o.Table, o.Payload)
+		}
 	}
-	return notes, errors.Join(errs...)
+	return nil
 }
 
 func lookPublication(ctx context.Context, conn *pgx.Conn, o Options) (bool, []string, error) {

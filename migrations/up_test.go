@@ -14,7 +14,16 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"walrelay/outbox"
+	"walrelay/test/harness"
 )
+
+func TestMain(m *testing.M) { os.Exit(harness.Run(m)) }
+
+// database is a fresh one on a shared server.
+func database(t *testing.T) *harness.Database {
+	t.Helper()
+	return harness.Postgres(t, harness.NoSync()).Database(t)
+}
 
 func states(steps []Step) string {
 	var out []string
@@ -48,7 +57,12 @@ func exec(t *testing.T, conn *pgx.Conn, sql string) {
 }
 
 func TestUpMakesWhatIsMissingAndOnlyOnce(t *testing.T) {
-	conn := database(t)
+	harness.EachVersion(t, func(t *testing.T, server *harness.Server) {
+		testUp(t, server.Database(t).Connect(t))
+	}, harness.NoSync())
+}
+
+func testUp(t *testing.T, conn *pgx.Conn) {
 	o := defaults(t)
 	steps, err := Status(t.Context(), conn, o)
 	if err != nil || states(steps) != "pending pending" {
@@ -82,7 +96,7 @@ func TestUpMakesWhatIsMissingAndOnlyOnce(t *testing.T) {
 }
 
 func TestEveryPayloadTypeAndOddNames(t *testing.T) {
-	conn := database(t)
+	conn := database(t).Connect(t)
 	exec(t, conn, `create schema "Odd Schema"`)
 	for _, payload := range []string{"jsonb", "json", "text", "bytea"} {
 		o := defaults(t)
@@ -99,7 +113,7 @@ func TestEveryPayloadTypeAndOddNames(t *testing.T) {
 }
 
 func TestAForeignTableIsDescribedAndLeftAlone(t *testing.T) {
-	conn := database(t)
+	conn := database(t).Connect(t)
 	exec(t, conn, `create table outbox (id bigserial primary key, uid uuid, aggregate_type text, aggregate_id uuid,
 		event_type varchar(20), payload json, published_at timestamptz)`)
 	o := defaults(t)
@@ -119,7 +133,7 @@ func TestAForeignTableIsDescribedAndLeftAlone(t *testing.T) {
 }
 
 func TestAChangedFileIsNoticed(t *testing.T) {
-	conn := database(t)
+	conn := database(t).Connect(t)
 	o := defaults(t)
 	up(t, conn, o, "applied! applied!")
 	exec(t, conn, `update walrelay_migrations set checksum = 'x' where version = 1`)
@@ -129,7 +143,7 @@ func TestAChangedFileIsNoticed(t *testing.T) {
 }
 
 func TestAFailedFileLeavesNothing(t *testing.T) {
-	conn := database(t)
+	conn := database(t).Connect(t)
 	o := defaults(t)
 	all, err := All(o)
 	if err != nil {
@@ -147,9 +161,10 @@ func TestAFailedFileLeavesNothing(t *testing.T) {
 }
 
 func TestTwoAtOnceMigrateOnce(t *testing.T) {
-	conns := []*pgx.Conn{database(t)}
-	for range 3 {
-		conns = append(conns, connect(t, conns[0].Config().ConnString()))
+	db := database(t)
+	var conns []*pgx.Conn
+	for range 4 {
+		conns = append(conns, db.Connect(t))
 	}
 	changed := make([]int, len(conns))
 	var wg sync.WaitGroup
@@ -177,12 +192,13 @@ func TestTwoAtOnceMigrateOnce(t *testing.T) {
 }
 
 func TestTheHolderOfTheLockIsNamed(t *testing.T) {
-	holder := database(t)
+	db := database(t)
+	holder := db.Connect(t)
 	unlock, err := lock(t.Context(), holder, "public", lockWait)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := connect(t, holder.Config().ConnString())
+	other := db.Connect(t)
 	_, err = lock(t.Context(), other, "public", 0)
 	if want := fmt.Sprintf("pid %d (", holder.PgConn().PID()); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
@@ -200,7 +216,7 @@ func TestTheHolderOfTheLockIsNamed(t *testing.T) {
 
 // A role with what the script grants can do what each mode does, and no more.
 func TestRoleIsEnoughAndNoMore(t *testing.T) {
-	owner := database(t)
+	owner := database(t).Connect(t)
 	o := defaults(t)
 	up(t, owner, o, "applied! applied!")
 	exec(t, owner, `insert into outbox (aggregate_type, aggregate_id, event_type) values ('a', '1', 'b')`)
@@ -243,16 +259,6 @@ func TestRoleIsEnoughAndNoMore(t *testing.T) {
 	}
 }
 
-func connect(t *testing.T, url string) *pgx.Conn {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
-}
-
 // connectAs connects to the same database as another user.
 func connectAs(t *testing.T, like *pgx.Conn, user string) *pgx.Conn {
 	t.Helper()
@@ -263,24 +269,4 @@ func connectAs(t *testing.T, like *pgx.Conn, user string) *pgx.Conn {
 		t.Fatal(err)
 	}
 	return conn
-}
-
-// database makes a fresh database and connects to it as its owner.
-func database(t *testing.T) *pgx.Conn {
-	t.Helper()
-	url := os.Getenv("WALRELAY_TEST_DATABASE_URL")
-	if url == "" {
-		t.Skip("NOT RUN: needs a PostgreSQL server")
-	}
-	admin := connect(t, url)
-	name := fmt.Sprintf("migrations_%d", time.Now().UnixNano())
-	exec(t, admin, `create database `+quote(name))
-	t.Cleanup(func() {
-		if _, err := admin.Exec(context.Background(), `drop database `+quote(name)+` with (force)`); err != nil {
-			t.Error(err)
-		}
-	})
-	cfg := admin.Config().Copy()
-	cfg.Database = name
-	return connect(t, fmt.Sprintf("host=%s port=%d user=%s dbname=%s", cfg.Host, cfg.Port, cfg.User, name))
 }

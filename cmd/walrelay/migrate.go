@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+
+	"walrelay/internal/config"
+	"walrelay/migrations"
+	"walrelay/outbox"
+)
+
+// connectTimeout bounds the wait for a database that does not answer.
+const connectTimeout = 10 * time.Second
+
+func migrateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Make the outbox table and its publication: up, status, print, role",
+		Long: `Makes what walrelay needs in PostgreSQL: the outbox table with its index, and the publication. The names
+follow OUTBOX_TABLE, OUTBOX_COLUMN_* and REPLICATION_PUBLICATION.
+
+Run it as a user who may create tables in the schema and publications in the database; the relay
+itself needs much less ("walrelay migrate role"). A table that is there already is never changed.`,
+		Example: `  walrelay migrate up
+  walrelay migrate up --payload bytea
+  walrelay migrate print > outbox.sql        # for your own migration tool
+  walrelay migrate role | psql "$DATABASE_URL"`,
+		Args: known,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(migrateUpCommand(), migrateStatusCommand(), migratePrintCommand(), migrateRoleCommand())
+	return cmd
+}
+
+func migrateUpCommand() *cobra.Command {
+	var payload string
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Apply what is missing",
+		Long: `Applies what is missing, each file in a transaction of its own; a second run changes nothing, and two at the
+same time wait for each other. What was made by others is described and left as it is.
+
+jsonb is normalised by PostgreSQL (key order, spaces, duplicate keys); choose json, text or bytea
+where consumers must get the writer's bytes.`,
+		Args: known,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDatabase(cmd.Context(), payload, func(ctx context.Context, conn *pgx.Conn, o migrations.Options) error {
+				steps, err := migrations.Up(ctx, conn, o)
+				printSteps(cmd.OutOrStdout(), steps)
+				return errors.Join(err, printServerNotes(ctx, cmd.OutOrStdout(), conn))
+			})
+		},
+	}
+	addPayloadFlag(cmd, &payload)
+	return cmd
+}
+
+func migrateStatusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show what is applied and what is missing; changes nothing",
+		Args:  known,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withDatabase(cmd.Context(), "", func(ctx context.Context, conn *pgx.Conn, o migrations.Options) error {
+				steps, err := migrations.Status(ctx, conn, o)
+				printSteps(cmd.OutOrStdout(), steps)
+				return errors.Join(err, printServerNotes(ctx, cmd.OutOrStdout(), conn))
+			})
+		},
+	}
+}
+
+func migratePrintCommand() *cobra.Command {
+	var payload string
+	cmd := &cobra.Command{
+		Use:   "print",
+		Short: "Print the SQL; needs no database",
+		Args:  known,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, o, err := migrateOptions(payload, false)
+			if err != nil {
+				return err
+			}
+			sql, err := migrations.Print(o)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), sql)
+			return err
+		},
+	}
+	addPayloadFlag(cmd, &payload)
+	return cmd
+}
+
+func migrateRoleCommand() *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   "role",
+		Short: "Print the SQL for a role with the least privilege; needs no database",
+		Long: `Prints the SQL that makes a role for the relay and grants what RELAY_AFTER_PUBLISH needs:
+
+  mark     LOGIN REPLICATION, CONNECT, USAGE, SELECT, UPDATE of the one column published_at
+  delete   the same, and DELETE
+  keep     LOGIN REPLICATION, CONNECT, USAGE, SELECT
+
+The publication must be there already: making one takes the owner of the table.`,
+		Example: `  walrelay migrate role | psql "$DATABASE_URL"
+  RELAY_AFTER_PUBLISH=delete walrelay migrate role --name outbox_relay`,
+		Args: known,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, o, err := migrateOptions("", false)
+			if err != nil {
+				return err
+			}
+			sql, err := migrations.Role(o, name, string(cfg.Relay.AfterPublish))
+			if err != nil {
+				return &usageError{err}
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), sql)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "walrelay", "name of the role")
+	return cmd
+}
+
+func addPayloadFlag(cmd *cobra.Command, payload *string) {
+	cmd.Flags().StringVar(payload, "payload", "", "type of the payload column: jsonb, json, text or bytea (default jsonb)")
+}
+
+// migrateOptions reads what a migration is about. Kafka has no part in it, so that its variables need
+// not be set; the database's only for the commands that connect.
+func migrateOptions(payload string, connects bool) (config.Config, migrations.Options, error) {
+	optional := []string{"KAFKA_BROKERS"}
+	if !connects {
+		optional = append(optional, "DATABASE_URL")
+	}
+	cfg, _, err := config.Load(os.Environ(), optional...)
+	if err != nil {
+		return cfg, migrations.Options{}, err
+	}
+	table, err := outbox.ParseTable(cfg.Outbox.Table)
+	if err != nil {
+		return cfg, migrations.Options{}, err
+	}
+	o := migrations.Options{Table: table, Columns: cfg.Outbox.Columns, Publication: cfg.Replication.Publication, Payload: payload}
+	if _, err := migrations.All(o); err != nil {
+		return cfg, o, &usageError{err}
+	}
+	return cfg, o, nil
+}
+
+func withDatabase(ctx context.Context, payload string, do func(context.Context, *pgx.Conn, migrations.Options) error) (err error) {
+	cfg, o, err := migrateOptions(payload, true)
+	if err != nil {
+		return err
+	}
+	conn, err := connect(ctx, cfg.Database)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	return do(ctx, conn, o)
+}
+
+func connect(ctx context.Context, db config.Database) (*pgx.Conn, error) {
+	pc, err := pgx.ParseConfig(db.URL)
+	if err != nil {
+		return nil, config.Problems(db.Validate())
+	}
+	pc.RuntimeParams["application_name"] = "walrelay"
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, pc)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w\ncheck DATABASE_URL and that the server lets this host in (pg_hba.conf)", db.Redacted(), err)
+	}
+	return conn, nil
+}
+
+func printSteps(w io.Writer, steps []migrations.Step) {
+	for _, s := range steps {
+		state := string(s.State)
+		switch {
+		case s.Changed:
+			state = "applied now"
+		case s.State == migrations.Applied:
+			state = "applied " + s.At.UTC().Format("2006-01-02 15:04")
+		}
+		fmt.Fprintf(w, "%-20s %-24s %s\n", s.Name, state, s.Makes)
+		for _, note := range s.Notes {
+			fmt.Fprintf(w, "%-20s   note: %s\n", "", note)
+		}
+	}
+}
+
+func printServerNotes(ctx context.Context, w io.Writer, conn *pgx.Conn) error {
+	if conn.IsClosed() {
+		return nil
+	}
+	notes, err := migrations.ServerNotes(ctx, conn)
+	if len(notes) > 0 {
+		fmt.Fprintf(w, "\nthe server needs attention:\n  %s\n", strings.Join(notes, "\n  "))
+	}
+	return err
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+)
+
+// stopOnSignals returns a context that ends with the first SIGTERM or SIGINT. The second calls abort,
+// which ends the wait of an orderly stop; the third kills as if nobody listened. The returned function
+// ends the listening and its goroutine.
+func stopOnSignals(ctx context.Context, log *slog.Logger, abort func()) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		select {
+		case sig := <-signals:
+			log.Info("stopping: waiting for what is in flight; a second signal ends the wait", "signal", sig.String())
+			cancel()
+		case <-done:
+			return
+		}
+		select {
+		case sig := <-signals:
+			log.Warn("stopping at once: what is not confirmed will be sent again", "signal", sig.String())
+			signal.Stop(signals) // the third has its usual effect
+			abort()
+		case <-done:
+		}
+	})
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		wg.Wait()
+		cancel()
+	}
+}
