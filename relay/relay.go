@@ -93,19 +93,18 @@ const rowLimit = 4
 // confirmed, as far as RELAY_SHUTDOWN_TIMEOUT allows. It returns nil after an orderly stop, and
 // otherwise what a person must mend. A relay runs once.
 func (r *Relay) Run(ctx context.Context) error {
+	soft, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	hard, cancel := context.WithCancel(r.aborted)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() {
+	defer context.AfterFunc(soft, func() {
 		timer := time.AfterFunc(r.cfg.ShutdownTimeout, cancel)
 		context.AfterFunc(hard, func() { timer.Stop() })
-	})
-	defer stop()
+	})()
 
 	// The sink outlives the sessions and ends after them.
 	sinking, endSink := context.WithCancel(context.WithoutCancel(ctx))
 	defer endSink()
-	soft, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
 	var group errgroup.Group
 	group.Go(func() error {
 		err := r.sink.Run(sinking)
@@ -116,17 +115,16 @@ func (r *Relay) Run(ctx context.Context) error {
 	})
 	err := r.supervise(soft, hard)
 	endSink()
-	if serr := group.Wait(); err == nil {
-		err = serr
-	}
-	if hard.Err() != nil && err == nil {
+	if serr := group.Wait(); serr != nil {
+		err = serr // it is why the sessions were ended
+	} else if hard.Err() != nil {
 		err = errors.New("stopped before everything in flight was confirmed: it is sent again after the next start")
 	}
-	closing, cancelClose := context.WithCancel(hard)
+	closing, giveUp := context.WithCancel(hard)
+	defer giveUp()
 	if err != nil {
-		cancelClose() // what is left is sent again after the next start: do not wait for it
+		giveUp() // what is left is sent again after the next start: do not wait for it
 	}
-	defer cancelClose()
 	r.sink.Close(closing)
 	return err
 }

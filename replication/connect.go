@@ -16,6 +16,9 @@ const (
 	applicationName = "walrelay"
 	connectTimeout  = 10 * time.Second
 
+	// statementTimeout bounds every statement of the SQL connection; the longest settles 2000 rows.
+	statementTimeout = 30 * time.Second
+
 	// Bounds of wal_sender_timeout as the session sets it. Short, so that the slot of a dead host is
 	// free soon; doubled when a server that decodes a huge transaction in silence ends the session at
 	// the same place again and again (H23).
@@ -76,6 +79,7 @@ func connectSQL(ctx context.Context, base *pgx.ConnConfig) (*pgx.Conn, error) {
 	// A marked row must be on the primary's disk before the position is confirmed, and must not wait
 	// for a synchronous standby, which could be waiting for us (H13, H14).
 	cfg.RuntimeParams["synchronous_commit"] = "local"
+	cfg.RuntimeParams["statement_timeout"] = strconv.FormatInt(statementTimeout.Milliseconds(), 10)
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, connectError(cfg, err)
@@ -88,6 +92,9 @@ func connectReplication(ctx context.Context, base *pgx.ConnConfig, senderTimeout
 	cfg := base.Config.Copy()
 	cfg.RuntimeParams["replication"] = "database"
 	cfg.RuntimeParams["wal_sender_timeout"] = strconv.FormatInt(senderTimeout.Milliseconds(), 10)
+	for _, timeout := range []string{"statement_timeout", "lock_timeout", "idle_session_timeout"} {
+		cfg.RuntimeParams[timeout] = "0" // a role's own setting would end the stream
+	}
 	cfg.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { notice(n) }
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	if err != nil {

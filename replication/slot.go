@@ -27,6 +27,13 @@ func (s *Source) ensure(ctx context.Context, sql *pgx.Conn, repl *pgconn.PgConn,
 	if err != nil {
 		return err
 	}
+	if w.Slot && s.past.creating {
+		// It was made by a session that ended before it could look for rows that the slot would miss.
+		if err := s.dropSlot(ctx, repl); err != nil {
+			return err
+		}
+		w.Slot = false
+	}
 	if w.Slot {
 		if err := s.checkSlot(w, v.database); err != nil {
 			return err
@@ -71,13 +78,22 @@ func (s *Source) ensure(ctx context.Context, sql *pgx.Conn, repl *pgconn.PgConn,
 // createSlot creates the slot and counts, in the snapshot from which the slot starts, the rows that
 // it would never stream.
 func (s *Source) createSlot(ctx context.Context, sql *pgx.Conn, repl *pgconn.PgConn, v server) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*slotTimeout)
-	defer cancel()
+	// The statement is cancelled, not abandoned: a walsender whose client is gone goes on waiting and
+	// leaves a slot behind. statement_timeout does not reach it.
+	cancel := func() {
+		c, done := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
+		defer done()
+		if err := repl.CancelRequest(c); err != nil {
+			s.log.Warn("cancel the creation of the slot", "error", err)
+		}
+	}
+	timer := time.AfterFunc(slotTimeout, cancel)
+	defer timer.Stop()
+	defer context.AfterFunc(ctx, cancel)()
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), 2*slotTimeout)
+	defer done()
 	run := func(ctx context.Context, q string) ([][]string, error) { return querySimple(ctx, repl, q) }
 
-	if _, err := run(ctx, fmt.Sprintf("SET statement_timeout = %d", slotTimeout.Milliseconds())); err != nil {
-		return fmt.Errorf("bound the creation of the slot: %w", err)
-	}
 	if _, err := run(ctx, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"); err != nil {
 		return fmt.Errorf("create slot: %w", err)
 	}
@@ -86,9 +102,11 @@ func (s *Source) createSlot(ctx context.Context, sql *pgx.Conn, repl *pgconn.PgC
 		options = "(SNAPSHOT 'use', FAILOVER true)"
 	}
 	s.log.Info("creating slot; this waits for the write transactions that run now", "slot", s.cfg.Slot)
+	s.past.creating = true
 	if _, err := run(ctx, fmt.Sprintf(`CREATE_REPLICATION_SLOT "%s" LOGICAL pgoutput %s`, s.cfg.Slot, options)); err != nil {
 		return s.slotError(ctx, sql, err)
 	}
+	timer.Stop()
 	rows, err := s.countUnmarked(ctx, v, run)
 	if err == nil && rows > 0 {
 		err = s.refuseRows(rows)
@@ -99,15 +117,18 @@ func (s *Source) createSlot(ctx context.Context, sql *pgx.Conn, repl *pgconn.PgC
 	if err != nil {
 		// The slot was ours for a moment and nothing was read from it. Left behind, it would look
 		// as if every row of the table were in its stream.
-		if _, derr := run(ctx, fmt.Sprintf(`DROP_REPLICATION_SLOT "%s" WAIT`, s.cfg.Slot)); derr != nil {
-			err = errors.Join(err, fmt.Errorf("drop the slot again: %w", derr))
-		}
-		return err
+		return errors.Join(err, s.dropSlot(ctx, repl))
 	}
-	if _, err := run(ctx, "RESET statement_timeout"); err != nil {
-		return fmt.Errorf("create slot: %w", err)
-	}
+	s.past.creating = false
 	s.log.Info("slot created", "slot", s.cfg.Slot)
+	return nil
+}
+
+func (s *Source) dropSlot(ctx context.Context, repl *pgconn.PgConn) error {
+	if _, err := querySimple(ctx, repl, fmt.Sprintf(`DROP_REPLICATION_SLOT "%s" WAIT`, s.cfg.Slot)); err != nil {
+		return fmt.Errorf("drop slot %q again: %w", s.cfg.Slot, err)
+	}
+	s.past.creating = false
 	return nil
 }
 

@@ -297,7 +297,6 @@ func (x *session) decoded(kind decoder.Kind, err error) error {
 	switch kind {
 	case decoder.KindBegin:
 		x.begin = x.decoder.Begin()
-		x.heard = time.Now()
 		x.position.LSN, x.position.Ordinal = x.begin.FinalLSN, 0
 		if err := x.resume.begin(x.begin.XID, x.begin.FinalLSN); err != nil {
 			return err
