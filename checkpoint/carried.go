@@ -10,7 +10,7 @@ type Carried struct {
 	End pglogrepl.LSN
 	XID uint32
 
-	// Everything up to here is settled in the table too.
+	// Everything up to here is settled in the table too; ≤ End, so that it speaks of the same history.
 	Settled pglogrepl.LSN
 
 	// The transaction after it, of which a part is resolved.
@@ -89,11 +89,14 @@ func (c Carried) merge(now Carried) Carried {
 	if now.End > c.End {
 		m.End, m.XID = now.End, now.XID
 	}
-	m.Settled = max(c.Settled, now.Settled)
+	m.Settled = min(max(c.Settled, now.Settled), m.End)
 	switch {
 	case now.Part.Final > c.Part.Final:
 		m.Part = now.Part
-	case now.Part.Final == c.Part.Final:
+	case now.Part.Final < c.Part.Final:
+	case now.Part.XID != c.Part.XID: // of another history than the one that c was carried from
+		m.Part = now.Part
+	default:
 		m.Part.Rows = max(c.Part.Rows, now.Part.Rows)
 		m.Part.Settled = max(c.Part.Settled, now.Part.Settled)
 	}

@@ -18,6 +18,9 @@ func TestCarriedMergeKeepsWhatReachesFurther(t *testing.T) {
 		base, now, want Carried
 	}{
 		{"nothing yet", at(100, 90, part(120, 3, 1)), Carried{Settled: 80}, at(100, 90, part(120, 3, 1))},
+		{"settled by a keepalive", at(100, 90, Part{}), Carried{Settled: 180}, at(100, 100, Part{})},
+		{"another transaction at the same place", at(100, 90, part(120, 3, 3)), Carried{Part: Part{XID: 9, Final: 120, Rows: 1}},
+			at(100, 90, Part{XID: 9, Final: 120, Rows: 1})},
 		{"behind", at(100, 90, Part{}), at(50, 40, part(60, 2, 0)), at(100, 90, Part{})},
 		{"next part", at(100, 90, Part{}), Carried{Part: part(120, 2, 0)}, at(100, 90, part(120, 2, 0))},
 		{"next begins where the last ended", at(100, 90, Part{}), Carried{Part: part(100, 2, 0)}, at(100, 90, part(100, 2, 0))},

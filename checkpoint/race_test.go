@@ -47,6 +47,8 @@ type race struct {
 	ends    []pglogrepl.LSN // of the transaction of each token; the source's until it is done
 	passed  []atomic.Bool   // of each token: set just before the tracker hears that nothing is to be done for it
 	oldest  int             // all before it have passed
+
+	confirmable pglogrepl.LSN
 }
 
 func (r *race) source(rows int, room *Waiter) error {
@@ -88,8 +90,12 @@ func (r *race) full() bool {
 // check runs on the source's goroutine. A row that has not passed now had not when the watermark was read.
 func (r *race) check(received int) {
 	confirmable := r.tracker.Confirmable()
-	if settled := r.tracker.Carried().Settled; confirmable > settled {
-		r.t.Errorf("confirmable went back from %s to %s", confirmable, settled)
+	if confirmable < r.confirmable {
+		r.t.Errorf("confirmable went back from %s to %s", r.confirmable, confirmable)
+	}
+	r.confirmable = confirmable
+	if carried := r.tracker.Carried(); carried.Settled > carried.End {
+		r.t.Errorf("settled reaches further than resolved: %+v", carried)
 	}
 	for r.oldest < received && r.passed[r.oldest].Load() {
 		r.oldest++

@@ -125,6 +125,9 @@ func NewTracker(o Options) *Tracker {
 	rows := 1 << bits.Len(uint(o.Rows-1))
 	t := &Tracker{slots: make([]slot, rows), mask: uint64(rows - 1), settles: o.Settles, base: o.Carried}
 	t.waiters.Store(new([]*Waiter))
+	if o.Carried.Part.Rows == 0 {
+		t.base.Part = Part{}
+	}
 	// Tokens start at 1: the zero value is nobody's.
 	t.source.next, t.mu.resolved, t.mu.settled, t.mu.first = 1, 1, 1, 1
 	t.tail.Store(1)

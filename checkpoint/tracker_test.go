@@ -2,13 +2,15 @@ package checkpoint
 
 import (
 	"errors"
+	"os"
 	"testing"
 
 	"github.com/jackc/pglogrepl"
-	"go.uber.org/goleak"
+
+	"walrelay/test/harness"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(harness.Run(m)) }
 
 // TestNoAllocationPerEvent: the whole life of a row and of its transaction, in steady state.
 func TestNoAllocationPerEvent(t *testing.T) {
