@@ -10,12 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"walrelay/internal/config"
+	"walrelay/test/harness"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { os.Exit(harness.Run(m)) }
 
 // call runs one command line with nothing in the environment but env.
 func call(t *testing.T, env map[string]string, args ...string) (code int, stdout, stderr string) {
