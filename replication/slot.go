@@ -148,7 +148,7 @@ func (s *Source) slotError(ctx context.Context, sql *pgx.Conn, err error) error 
 	case "42501":
 		return noReplication(s.db.User, err)
 	case "57014":
-		return fmt.Errorf("slot %q could not be created within %v: it waits for %s", s.cfg.Slot, slotTimeout, blocker(ctx, sql))
+		return fmt.Errorf("slot %q could not be created within %v: it waits for %s: %w", s.cfg.Slot, slotTimeout, blocker(ctx, sql), err)
 	}
 	return fmt.Errorf("create slot %q: %w", s.cfg.Slot, err)
 }

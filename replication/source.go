@@ -78,7 +78,7 @@ type Source struct {
 		silentEnds    int           // in a row, without progress in between
 		settled       pglogrepl.LSN // what the last session had settled
 		streamed      bool          // one has streamed from the slot: it must not vanish
-		creating      bool // a slot may exist that was never checked for rows that it misses
+		creating      bool          // a slot may exist that was never checked for rows that it misses
 		alone         outbox.Position
 		givenUp       map[outbox.EventID]bool
 	}
