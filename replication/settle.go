@@ -27,7 +27,10 @@ const (
 // settleLoop settles what is acknowledged and watches the server. It is the only goroutine that
 // touches the SQL connection.
 func (x *session) settleLoop(ctx context.Context) error {
-	settler := checkpoint.NewSettler(x.sql, x.table, x.columns, x.after)
+	var settler *checkpoint.Settler // nil in keep, where no row is ever pending
+	if x.after != checkpoint.Keep {
+		settler = checkpoint.NewSettler(x.sql, x.table, x.columns, x.after)
+	}
 	work := x.tracker.NewWaiter()
 	watch := time.NewTicker(watchInterval)
 	defer watch.Stop()
