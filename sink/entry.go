@@ -117,14 +117,11 @@ func (e *Entry) fill(size int, now time.Time) {
 	for i := range e.Record.Headers {
 		headers = append(headers, kgo.RecordHeader(e.Record.Headers[i]))
 	}
+	// The rest of the kgo record is zero: put has seen to it.
+	r := &e.kafka
+	r.Topic, r.Key, r.Value, r.Headers = e.Record.Topic, e.Record.Key, e.Record.Value, headers
 	// The timestamp is the time of publishing (H16): a created_at older than the topic's retention
 	// would be acknowledged and deleted before anyone reads it.
-	e.kafka = kgo.Record{
-		Topic:     e.Record.Topic,
-		Key:       e.Record.Key,
-		Value:     e.Record.Value,
-		Headers:   headers,
-		Timestamp: now,
-	}
+	r.Timestamp = now
 	e.handed = now
 }

@@ -124,7 +124,7 @@ func TestPoolUnderConcurrency(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		defer close(busy)
-		for range 200_000 {
+		for range 30_000 {
 			e := p.Acquire()
 			if _, taken := owners.LoadOrStore(e, true); taken {
 				t.Error("an entry has two owners")

@@ -237,13 +237,15 @@ func start(t testing.TB, k *kafka, change func(*Config), opts ...kgo.Opt) *runni
 }
 
 // try produces and waits while the topic is pending.
-func (r *running) try(token uint64, rec router.Record) error {
+func (r *running) try(token uint64, rec router.Record) error { return r.offer(r.acks, token, rec) }
+
+func (r *running) offer(to Acker, token uint64, rec router.Record) error {
 	timeout := time.After(patience)
 	e := r.Acquire()
 	e.Record = rec
 	e.Record.Headers = slices.Clone(rec.Headers) // the entry clears them when it is done
 	for {
-		err := r.Produce(e, r.acks, token)
+		err := r.Produce(e, to, token)
 		if !errors.Is(err, ErrPending) {
 			if err != nil {
 				r.Release(e)

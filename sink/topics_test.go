@@ -3,9 +3,7 @@ package sink
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -146,42 +144,6 @@ func TestConfigsThatMayNotBeRead(t *testing.T) {
 	}
 }
 
-// A topic that is deleted and made again has another id. kgo would fail its records for ever; the
-// client is replaced, and no record is taken for one of the old topic.
-func TestTopicDeletedAndMadeAgain(t *testing.T) {
-	k := anyKafka(t)
-	p := start(t, k, nil)
-	topic := name(t, "again")
-	p.send(0, topic, "k", "old")
-	p.acks.wait(t, 1)
-	k.delete(t, topic)
-	// What a relay does: hand over, stop at the first failure, wait for all, begin again at it.
-	token := uint64(1)
-	for p.log.count("kafka client replaced") == 0 {
-		p.send(token, topic, "k", fmt.Sprint(token))
-		token++
-		failed := p.acks.wait(t, int(token))
-		if err := failed[token-1]; err != nil && Classify(err) != Topic {
-			t.Fatalf("token %d: %v", token-1, err)
-		}
-	}
-	const n = 10
-	first := token
-	for ; token < first+n; token++ {
-		p.send(token, topic, "k", fmt.Sprint(token))
-	}
-	failed := p.acks.wait(t, int(token))
-	for ; first < token; first++ {
-		if failed[first] != nil {
-			t.Errorf("token %d: %v", first, failed[first])
-		}
-	}
-	acked := int(token) - len(failed) - 1 // without the record of the old topic
-	if end := k.end(t, topic); int(end) > acked || end < n {
-		t.Errorf("%d records on the new topic, %d acknowledged since", end, acked)
-	}
-}
-
 // Limits that changed are noticed when they would condemn a row, and when the broker rejects a batch.
 func TestTopicsLimitIsChanged(t *testing.T) {
 	k := anyKafka(t)
@@ -239,6 +201,12 @@ func TestRefreshNoticesAChangeWhileRecordsFlow(t *testing.T) {
 	if limit := p.topics.batchLimit("t"); limit != 5000 {
 		t.Errorf("limit %d", limit)
 	}
+	// The first batch of the new client is batch 0 as the old client's was, and no duplicate of it.
+	p.send(token, "t", "k", "v")
+	p.acks.wait(t, int(token)+1)
+	if n := k.end(t, "t"); n != 2 {
+		t.Errorf("%d records on the topic, want 2", n)
+	}
 }
 
 // Refused credentials end Run, and so the relay, with what to check.
@@ -262,113 +230,4 @@ func TestRefusedCredentialsEndRun(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	p.Close(ctx)
-}
-
-// The broker stops with records outstanding and comes back on its port with its data.
-func TestBrokerIsStoppedAndStarted(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "data")
-	k := startFake(t, kfake.DataDir(dir), kfake.SeedTopics(3, "t"))
-	port := k.port(t)
-	p := start(t, k, nil)
-	const keys, perKey, stop = 20, 60, 20
-	token := uint64(0)
-	send := func(from, to int) {
-		for n := from; n < to; n++ {
-			for i := range keys {
-				p.send(token, "t", fmt.Sprint("k", i), fmt.Sprint(n))
-				token++
-			}
-		}
-	}
-	send(0, stop)
-	k.fake.Close() // some of them are in flight
-	send(stop, perKey)
-	p.log.await(t, "kafka unreachable")
-	if p.Connected() {
-		t.Error("connected")
-	}
-	again, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.DataDir(dir), kfake.Ports(port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(again.Close)
-	began := time.Now()
-	if failed := p.acks.wait(t, keys*perKey); len(failed) > 0 {
-		t.Fatalf("failed: %v", failed)
-	}
-	t.Logf("all acknowledged %v after the broker was back", time.Since(began).Round(time.Millisecond))
-	checkOrder(t, k.read(t, "t", keys*perKey), keys, perKey)
-	if n := k.end(t, "t"); n != keys*perKey {
-		t.Errorf("%d records on the topic, want %d", n, keys*perKey)
-	}
-	p.log.await(t, "kafka reachable again")
-	for _, msg := range []string{"kafka unreachable", "kafka reachable again"} {
-		if n := p.log.count(msg); n != 1 {
-			t.Errorf("%q was logged %d times", msg, n)
-		}
-	}
-	if lines := strings.Count(p.log.String(), "\n"); lines > 6 {
-		t.Errorf("%d lines were logged", lines)
-	}
-}
-
-// The broker is away when the relay starts.
-func TestBrokerComesLater(t *testing.T) {
-	k := startFake(t)
-	port := k.port(t)
-	k.fake.Close()
-	p := start(t, k, nil)
-	p.log.await(t, "kafka unreachable")
-	e := p.Acquire()
-	e.Record.Topic = "t"
-	if err := p.Produce(e, p.acks, 0); !errors.Is(err, ErrPending) {
-		t.Fatalf("got %v", err)
-	}
-	p.Release(e)
-	again, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(again.Close)
-	p.send(0, "t", "k", "v")
-	if failed := p.acks.wait(t, 1); len(failed) > 0 {
-		t.Fatal(failed)
-	}
-	if n := p.log.count("kafka unreachable"); n != 1 {
-		t.Errorf("logged %d times", n)
-	}
-}
-
-func TestSilenceIsSaidOnce(t *testing.T) {
-	var a ages
-	now := time.Now().Add(-time.Hour)
-	a.slots[0].since.Store(now.UnixNano())
-	if a.oldest() != 0 {
-		t.Error("nothing is outstanding")
-	}
-	slot := a.add()
-	for range 3 * ageSlots {
-		now = now.Add(ageInterval)
-		a.tick(now)
-		a.add()
-	}
-	if got := a.oldest(); got < time.Hour || got > time.Hour+time.Minute {
-		t.Errorf("oldest: %v", got)
-	}
-	a.remove(slot)
-	if got := a.oldest(); got >= time.Hour {
-		t.Errorf("oldest: %v after the oldest is gone", got)
-	}
-	if a.current.Load() != ageSlots-1 {
-		t.Errorf("the current slot went on onto a full one: %d", a.current.Load())
-	}
-}
-
-func (k *kafka) port(t *testing.T) int {
-	t.Helper()
-	var port int
-	if _, err := fmt.Sscanf(k.brokers[0], "127.0.0.1:%d", &port); err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
