@@ -35,6 +35,26 @@ func TestCarriedMergeKeepsWhatReachesFurther(t *testing.T) {
 	}
 }
 
+func TestCarriedSettledRows(t *testing.T) {
+	c := Carried{End: 100, XID: 7, Settled: 50, Unsettled: Part{XID: 6, Final: 60, Rows: 4}, Part: Part{XID: 8, Final: 100, Rows: 3, Settled: 2}}
+	for _, check := range []struct {
+		name  string
+		xid   uint32
+		final pglogrepl.LSN
+		want  uint32
+	}{
+		{"settled whole", 5, 49, 1<<32 - 1},
+		{"settled in part", 6, 60, 4},
+		{"not settled", 7, 90, 0},
+		{"another at that place", 9, 60, 0},
+		{"resolved in part", 8, 100, 2},
+	} {
+		if got := c.SettledRows(check.xid, check.final); got != check.want {
+			t.Errorf("%s: %d, want %d", check.name, got, check.want)
+		}
+	}
+}
+
 func TestCarriedTellsTransactionsApart(t *testing.T) {
 	c := Carried{End: 100, XID: 7, Settled: 90, Part: Part{XID: 8, Final: 100, Rows: 3}}
 	for _, check := range []struct {

@@ -158,6 +158,46 @@ func TestH15PartSurvivesSessionsThatKeepDying(t *testing.T) {
 	`)
 }
 
+// The last rows of a transaction larger than the tracker are acknowledged and not settled when the session ends, and
+// the slot has not got so far. What is settled already is not held, or the transaction would never fit.
+func TestH15AHugeTransactionIsNotHeldWhole(t *testing.T) {
+	runStory(t, `
+		new session of 2 rows start 0/10
+		begin 7 final 0/100
+		row a
+		ack a
+		settle a
+		skip 1
+		row b
+		ack b
+		settle b
+		row c
+		row d
+		commit 0/110
+		ack c
+		ack d
+		expect carried 7 0/110
+		expect settled 0/10
+		expect settled rows 3 of 7 0/100
+
+		new session of 2 rows from carried start 0/10
+		hold
+		begin 7 final 0/100
+		skip 3
+		hold c
+		hold d
+		expect room 0
+		expect settled rows 3 of 7 0/100
+		release
+		commit 0/110
+		expect pending c d
+		settle c
+		settle d
+		expect confirmable 0/110
+		expect settled rows 0 of 8 0/110
+	`)
+}
+
 func TestH17ALockedTableStopsTheSourceAndLosesNothing(t *testing.T) {
 	runStory(t, `
 		new session of 4 rows start 0/10

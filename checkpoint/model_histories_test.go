@@ -221,15 +221,19 @@ func (h *history) check(t *rapid.T) {
 		t.Fatalf("confirmable went back from %s to %s", h.confirmed, lsn)
 	}
 	h.confirmed = lsn
-	if got, want := h.tracker.Carried(), h.m.carried(); got != want {
-		t.Fatalf("carried %+v, the model says %+v", got, want)
+	carried, want := h.tracker.Carried(), h.m.carried()
+	if carried != want {
+		t.Fatalf("carried %+v, the model says %+v", carried, want)
+	}
+	if n := h.m.held(carried); n > h.tracker.Capacity() && h.m.base == (Carried{}) {
+		t.Fatalf("progress: the next session must hold %d rows and has room for %d", n, h.tracker.Capacity())
 	}
 	after := rapid.Uint64Range(0, uint64(len(h.m.rows))).Draw(t, "after")
 	limit := rapid.IntRange(0, 20).Draw(t, "limit")
-	want := slices.DeleteFunc(h.m.pending(), func(p Pending) bool { return p.Token <= after })
-	want = want[:min(limit, len(want))]
-	if got := h.tracker.PendingAfter(nil, after, limit); !slices.Equal(got, want) {
-		t.Fatalf("pending after %d: %v, the model says %v", after, got, want)
+	pending := slices.DeleteFunc(h.m.pending(), func(p Pending) bool { return p.Token <= after })
+	pending = pending[:min(limit, len(pending))]
+	if got := h.tracker.PendingAfter(nil, after, limit); !slices.Equal(got, pending) {
+		t.Fatalf("pending after %d: %v, the model says %v", after, got, pending)
 	}
 	h.checkCounts(t)
 }

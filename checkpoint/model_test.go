@@ -95,6 +95,14 @@ func (m *model) carried() Carried {
 		}
 		break
 	}
+	for i := range m.events {
+		if e := &m.events[i]; !m.whole(e, true) {
+			if n := m.prefix(e, true); n > 0 {
+				now.Unsettled = Part{XID: e.xid, Final: e.final, Rows: n}
+			}
+			break
+		}
+	}
 	return m.base.merge(now)
 }
 
@@ -147,4 +155,24 @@ func (m *model) lastEnd() (end pglogrepl.LSN) {
 		end = max(end, e.end)
 	}
 	return end
+}
+
+// held counts the rows that the next session has to keep a slot for until the carried position has come.
+func (m *model) held(c Carried) (n int) {
+	for i := range m.events {
+		e := &m.events[i]
+		rows := int64(len(e.insert))
+		if e.end == 0 || e.end > c.End {
+			rows = 0
+			if c.Part.Matches(e.xid, e.final) {
+				rows = int64(c.Part.Rows)
+			}
+		}
+		for ordinal := int64(c.SettledRows(e.xid, e.final)); ordinal < rows; ordinal++ {
+			if e.insert[ordinal] != nil {
+				n++
+			}
+		}
+	}
+	return n
 }

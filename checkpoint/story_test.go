@@ -17,7 +17,7 @@ import (
 //	row a | rows 5 of b | repeat a | hold a | skip 3 | release
 //	ack a | ack again a | settle a
 //	expect confirmable 0/110 | carried 7 0/110 | part 8 0/200 rows 3 settled 1 | no part | settled 0/110
-//	expect room 3 | in flight 2 | pending a b | nothing pending
+//	expect settled rows 3 of 7 0/100 | room 3 | in flight 2 | pending a b | nothing pending
 type story struct {
 	t       *testing.T
 	tracker *Tracker
@@ -140,6 +140,9 @@ func (s *story) expect(what string) error {
 		ok = carried.Part == Part{}
 	case match(what, "settled %v", lsnArg{&lsn}):
 		ok = carried.Settled == lsn
+	case match(what, "settled rows %d of %d %v", &n, &xid, lsnArg{&lsn}):
+		rows := carried.SettledRows(xid, lsn)
+		got, ok = fmt.Sprint(rows), rows == uint32(n)
 	case match(what, "room %d", &n):
 		rows, _ := s.tracker.Room()
 		got, ok = fmt.Sprint(rows), rows == n
