@@ -14,7 +14,7 @@ func (s *Server) builtin() {
 		s.Handle(Statement{Match: verbIs(verb), Run: transaction})
 	}
 	s.Handle(Statement{Match: verbIs("set"), Run: set})
-	s.Handle(Statement{Match: verbIs("reset"), Run: command("RESET")})
+	s.Handle(Statement{Match: verbIs("reset"), Run: reset})
 	s.Handle(Statement{Match: verbIs("discard"), Run: command("DISCARD ALL")})
 	s.Handle(Statement{Match: verbIs("deallocate"), Run: command("DEALLOCATE")})
 	s.Handle(Statement{
@@ -101,6 +101,13 @@ func set(call *Call) ([][]any, error) {
 		c.settings[name] = value
 	}
 	call.Tag = "SET"
+	return nil, nil
+}
+
+func reset(call *Call) ([][]any, error) {
+	_, name, _ := strings.Cut(strings.ToLower(bare(call.SQL)), " ")
+	delete(call.Conn.settings, strings.TrimSpace(name))
+	call.Tag = "RESET"
 	return nil, nil
 }
 

@@ -76,6 +76,7 @@ type Server struct {
 	nextXID uint64
 	lastXID uint64 // highest xid that has ended
 
+	catalog     Catalog
 	streamError *Error // ends every stream at its next transaction, until it is taken back
 }
 
@@ -113,6 +114,7 @@ func New(cfg Config) *Server {
 	s.table = newTable()
 	s.judge = newJudge(s, cfg.Judge)
 	s.builtin()
+	s.relay()
 	return s
 }
 
@@ -171,10 +173,16 @@ func (s *Server) Serve(l net.Listener) error {
 		if err != nil {
 			return fmt.Errorf("accept: %w", err)
 		}
-		s.group.Go(func() error {
-			s.ServeConn(nc)
-			return nil
-		})
+		s.mu.Lock()
+		if s.closed {
+			_ = nc.Close()
+		} else { // under the lock: Close waits for every connection that was let in
+			s.group.Go(func() error {
+				s.ServeConn(nc)
+				return nil
+			})
+		}
+		s.mu.Unlock()
 	}
 }
 

@@ -1,7 +1,6 @@
 package pgfake
 
 import (
-	"slices"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -20,43 +19,12 @@ const (
 	Keep                // nothing: the judge asks only what Kafka acknowledged
 )
 
-// Snapshot is what pg_current_snapshot() returns.
-type Snapshot struct {
-	Xmin, Xmax uint64
-	Xip        []uint64
-}
-
-// Visible says whether a transaction's effects are in the snapshot.
-func (s Snapshot) Visible(xid uint64) bool {
-	return xid < s.Xmin || xid < s.Xmax && !slices.Contains(s.Xip, xid)
-}
-
-// Snapshot takes a snapshot now.
-func (s *Server) Snapshot() Snapshot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.snapshotLocked()
-}
-
-func (s *Server) snapshotLocked() Snapshot {
-	snap := Snapshot{Xmax: s.lastXID + 1}
-	snap.Xmin = snap.Xmax
-	for xid := range s.running {
-		if xid < snap.Xmax {
-			snap.Xip = append(snap.Xip, xid)
-			snap.Xmin = min(snap.Xmin, xid)
-		}
-	}
-	slices.Sort(snap.Xip)
-	return snap
-}
-
 // Settled is the outcome of one settle statement: the index of every row that was asked for, in one
 // of four sets, and the snapshot that they come from (H1).
 type Settled struct {
 	Touched  []int // marked or deleted now
-	Marked   []int // in the table and marked already
-	Locked   []int // in the table, unmarked, held by somebody
+	Marked   []int // in the table and marked already; none with Delete
+	Locked   []int // in the table, to be touched, held by somebody
 	Absent   []int // not in the table as this snapshot sees it, or another event under that id
 	Snapshot Snapshot
 }
@@ -78,7 +46,7 @@ func (c *Call) Settle(ids []int64, events []outbox.EventID, after After) (Settle
 		switch {
 		case !ok || !r.txn.shown || r.EventID != events[i]:
 			out.Absent = append(out.Absent, i)
-		case !r.marked.IsZero():
+		case !r.marked.IsZero() && after != Delete: // Delete takes a marked row as well
 			out.Marked = append(out.Marked, i)
 		case r.lockedBy == c.Conn: // asked for twice in one transaction
 			out.Touched = append(out.Touched, i)

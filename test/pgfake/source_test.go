@@ -1,0 +1,178 @@
+package pgfake_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/caarlos0/env/v11"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"walrelay/checkpoint"
+	"walrelay/outbox"
+	"walrelay/replication"
+	"walrelay/test/pgfake"
+	"walrelay/test/pgfake/memnet"
+)
+
+// kafka acknowledges every event after a moment.
+type kafka struct {
+	mu       sync.Mutex
+	seen     map[outbox.EventID]int
+	resolved map[outbox.EventID]bool
+	out      int
+}
+
+func (k *kafka) Publish(ev *outbox.Event, token uint64, to replication.Acker) error {
+	id := ev.ID
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.seen[id]++
+	k.out++
+	time.AfterFunc(time.Duration(1+rand.IntN(20))*time.Millisecond, func() {
+		k.mu.Lock()
+		k.resolved[id] = true
+		k.out--
+		k.mu.Unlock()
+		to.Acked(token, nil)
+	})
+	return nil
+}
+
+func (k *kafka) Wake() <-chan struct{} { return nil }
+
+func (k *kafka) acked(id outbox.EventID) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.resolved[id]
+}
+
+// The relay's own source runs against the fake as against a server, through every kind of fault,
+// and the judge has nothing to say.
+func TestTheRealSource(t *testing.T) {
+	for _, after := range []checkpoint.AfterPublish{checkpoint.Mark, checkpoint.Delete, checkpoint.Keep} {
+		for _, major := range []int{14, 15, 16, 17, 18} {
+			t.Run(fmt.Sprintf("%s/%d", after, major), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { realSource(t, after, major) })
+			})
+		}
+	}
+}
+
+func realSource(t *testing.T, after checkpoint.AfterPublish, major int) {
+	net, k := memnet.New(), &kafka{seen: make(map[outbox.EventID]int), resolved: make(map[outbox.EventID]bool)}
+	modes := map[checkpoint.AfterPublish]pgfake.After{checkpoint.Mark: pgfake.Mark, checkpoint.Delete: pgfake.Delete, checkpoint.Keep: pgfake.Keep}
+	srv := pgfake.New(pgfake.Config{Major: major, Judge: pgfake.JudgeConfig{Resolved: k.acked, After: modes[after], NeedLock: true}})
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	group.Go(func() { _ = srv.Serve(l) })
+
+	o := replication.Options{
+		Database: "postgres://relay@" + address + "/app?sslmode=disable", AfterPublish: after, Publisher: k,
+		RowLimit: 1 << 20, Dial: net.From("10.0.0.9"), Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	}
+	if err := errors.Join(env.Parse(&o.Config), env.Parse(&o.Outbox)); err != nil {
+		t.Fatal(err)
+	}
+	src, err := replication.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	soft, stop := context.WithCancel(context.Background())
+	var ends []string
+	group.Go(func() {
+		for soft.Err() == nil {
+			if err := src.Session(soft, context.Background()); err != nil {
+				ends = append(ends, err.Error())
+			}
+			for busy := true; busy; { // a new session begins once the old promises are back
+				time.Sleep(100 * time.Millisecond)
+				k.mu.Lock()
+				busy = k.out > 0
+				k.mu.Unlock()
+			}
+		}
+	})
+	time.Sleep(time.Second)
+	work(srv, net)
+	time.Sleep(time.Minute)
+	stop()
+	synctest.Wait()
+	time.Sleep(10 * time.Second)
+	srv.Close()
+	group.Wait()
+
+	events, repeats := 0, 0
+	for _, txn := range srv.Txns() {
+		for _, row := range txn.Rows() {
+			events++
+			repeats += max(k.seen[row.EventID]-1, 0)
+			if k.seen[row.EventID] == 0 {
+				t.Errorf("lost: event %s of transaction %d", row.EventID, txn.XID)
+			}
+		}
+	}
+	if left := srv.Unmarked(); left > 0 && after != checkpoint.Keep {
+		t.Errorf("%d rows are not settled", left)
+	}
+	slot, _ := srv.Slot("walrelay")
+	if insert, _ := srv.LSN(); slot.ConfirmedFlushLSN != insert {
+		t.Errorf("confirmed %s of %s", slot.ConfirmedFlushLSN, insert)
+	}
+	for _, v := range srv.Judge().Violations() {
+		t.Error(v)
+	}
+	for _, sql := range srv.Unhandled() {
+		t.Errorf("no handler: %s", sql)
+	}
+	if t.Failed() || testing.Verbose() {
+		t.Logf("%d events, %d repeated, %d statuses; sessions ended: %q", events, repeats, srv.Judge().Statuses(), ends)
+	}
+}
+
+// work writes and breaks things in turn.
+func work(srv *pgfake.Server, net *memnet.Network) {
+	breaks := []func(){
+		func() {},
+		func() { net.Links()[0].Reset() },
+		func() { srv.Crash(); srv.Start() },
+		func() { srv.Terminate(func(c *pgfake.Conn) bool { return c.Replication() }) },
+		func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			_ = srv.Stop(ctx)
+			srv.Start()
+		},
+		func() { srv.RunningXacts(); srv.Noise(5000) },
+	}
+	for range 3 {
+		for _, f := range breaks {
+			for i := range 20 {
+				tx := srv.Begin()
+				tx.Insert(row("a"), row("b"))
+				srv.Commit(row("c"))
+				tx.Insert(row("d"))
+				tx.CommitHidden()
+				time.Sleep(3 * time.Millisecond)
+				if i%7 == 3 { // long enough to be acknowledged, settled in vain and confirmed by mistake (H1)
+					time.AfterFunc(5*time.Second, tx.Show)
+				} else {
+					tx.Show()
+				}
+			}
+			if len(net.Links()) > 0 {
+				f()
+			}
+			time.Sleep(5 * time.Second)
+		}
+	}
+}
