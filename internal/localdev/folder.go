@@ -1,128 +1,103 @@
 package localdev
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
-	"syscall"
-
-	"walrelay/internal/localdev/child"
+	"time"
 )
 
-// longestSocket is the length of a unix socket's path that every system takes (macOS 103, Linux 107).
-const longestSocket = 103
+const (
+	ownerFile = "owner" // locked by the process that the folder belongs to
 
-// initialise makes the server's folders and runs initdb, which takes about a second.
-func (s *Server) initialise(ctx context.Context, parent string) (err error) {
+	// A process that was killed may have children that write a moment longer.
+	removeTries = 40
+	removePause = 50 * time.Millisecond
+)
+
+// Folder is a temporary folder that outlives its process only until the next one of its kind is
+// made: a process that was killed cannot clean up, so its successors do it. Whether the owner lives
+// is asked of the kernel, by a lock, and not by a pid, which may be of another container.
+type Folder struct {
+	Path  string
+	owner *os.File
+}
+
+// NewFolder makes walrelay-<kind>-<random> in parent (empty: the folder for temporary files) and
+// removes those of that kind whose process has died. Only the owner may look into it.
+func NewFolder(parent, kind string) (*Folder, error) {
 	if parent == "" {
-		parent = temporary(s.as)
+		parent = os.TempDir()
 	}
-	if s.dir, err = s.makeFolder(parent); err != nil {
-		return err
+	sweep(parent, kind)
+	path, err := os.MkdirTemp(parent, "walrelay-"+kind+"-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder: %w", err)
 	}
-	s.socket = s.dir
-	if len(filepath.Join(s.dir, ".s.PGSQL.65535")) > longestSocket {
-		if s.socket, err = s.makeFolder("/tmp"); err != nil {
-			return err
-		}
+	f := &Folder{Path: path}
+	if err := f.claim(); err != nil {
+		return nil, errors.Join(fmt.Errorf("claim %s: %w", path, err), os.RemoveAll(path))
 	}
-	// PostgreSQL syncs what it writes; initdb's own output need not be: without it the folder is of no use.
-	initdb := exec.Command(filepath.Join(s.binaries.Dir, "initdb"),
-		"--pgdata="+s.data(), "--username=postgres", "--auth=trust",
-		"--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
-	p, err := s.spawn(initdb, syscall.SIGKILL)
+	return f, nil
+}
+
+// claim gives the file its name only when it is locked: a folder with that file and no lock on it
+// belongs to a dead process.
+func (f *Folder) claim() error {
+	name := filepath.Join(f.Path, ownerFile)
+	file, err := os.OpenFile(name+".new", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
-	if err := p.Wait(ctx); err != nil {
-		return errors.Join(fmt.Errorf("wait for initdb: %w", err), p.Kill())
+	if _, err := tryLock(file); err != nil {
+		return errors.Join(err, file.Close())
 	}
-	if err := p.Err(); err != nil {
-		return fmt.Errorf("initdb: %w\n%s", err, s.LogTail())
-	}
-	return nil
+	f.owner = file
+	return os.Rename(name+".new", name)
 }
 
-func (s *Server) makeFolder(parent string) (string, error) {
-	dir, err := os.MkdirTemp(parent, "walrelay-pg-")
-	if err != nil {
-		return "", fmt.Errorf("make a folder: %w", err)
-	}
-	return dir, s.as.Own(dir)
+// Keep leaves the folder in place, for good.
+func (f *Folder) Keep() error {
+	return errors.Join(os.RemoveAll(filepath.Join(f.Path, ownerFile)), f.release())
 }
 
-// temporary is a folder for temporary files that the account can reach: root's TMPDIR may lie
-// behind a folder that is closed to others.
-func temporary(as *child.Account) string {
-	dir := os.TempDir()
-	if as == nil {
-		return dir
+// Remove removes the folder. It may be called twice.
+func (f *Folder) Remove() error { return errors.Join(removeAll(f.Path), f.release()) }
+
+func (f *Folder) release() error {
+	if f.owner == nil {
+		return nil
 	}
-	for p := dir; ; p = filepath.Dir(p) {
-		if info, err := os.Stat(p); err != nil || info.Mode()&0o001 == 0 {
-			return "/tmp"
+	owner := f.owner
+	f.owner = nil
+	return owner.Close()
+}
+
+func removeAll(path string) (err error) {
+	for range removeTries {
+		if err = os.RemoveAll(path); err == nil {
+			return nil
 		}
-		if p == filepath.Dir(p) {
-			return dir
-		}
+		time.Sleep(removePause)
 	}
+	return fmt.Errorf("remove %s: %w", path, err)
 }
 
-// spawn runs cmd as the account, in the server's folder, with its output in the log.
-func (s *Server) spawn(cmd *exec.Cmd, orphaned syscall.Signal) (*child.Process, error) {
-	log, err := os.OpenFile(s.LogPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+// sweep is best effort: what is another user's stays.
+func sweep(parent, kind string) {
+	owners, err := filepath.Glob(filepath.Join(parent, "walrelay-"+kind+"-*", ownerFile))
 	if err != nil {
-		return nil, fmt.Errorf("open the log: %w", err)
+		return
 	}
-	defer log.Close() // the child has its own copy
-	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, s.dir
-	// PGDATA, PGPORT and their kind are about somebody's own server; messages are to be in English.
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(kv string) bool {
-		return strings.HasPrefix(kv, "PG") || strings.HasPrefix(kv, "LC_") || strings.HasPrefix(kv, "LANG")
-	}), "LC_ALL=C", "HOME="+s.dir)
-	return child.Start(cmd, s.as, orphaned)
-}
-
-func (s *Server) data() string { return filepath.Join(s.dir, "data") }
-
-// Dir is the folder that holds the server's data and log.
-func (s *Server) Dir() string { return s.dir }
-
-// LogPath is the server's log, of all its starts.
-func (s *Server) LogPath() string { return filepath.Join(s.dir, "postgres.log") }
-
-// LogTail is the end of the log, for error messages.
-func (s *Server) LogTail() string {
-	const enough = 2048 // bytes: about twenty lines
-	f, err := os.Open(s.LogPath())
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Size() > enough {
-		if _, err := f.Seek(-enough, io.SeekEnd); err != nil {
-			return ""
+	for _, name := range owners {
+		file, err := os.OpenFile(name, os.O_RDWR, 0)
+		if err != nil {
+			continue
 		}
-	}
-	tail, err := io.ReadAll(io.LimitReader(f, enough))
-	if err != nil {
-		return ""
-	}
-	return string(tail)
-}
-
-func (s *Server) remove() error {
-	var errs []error
-	for _, dir := range []string{s.dir, s.socket} {
-		if dir != "" {
-			errs = append(errs, os.RemoveAll(dir))
+		if dead, err := tryLock(file); dead && err == nil {
+			os.RemoveAll(filepath.Dir(name))
 		}
+		file.Close()
 	}
-	return errors.Join(errs...)
 }

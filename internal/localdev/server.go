@@ -47,8 +47,8 @@ type Server struct {
 	binaries Binaries
 	as       *child.Account
 	keep     bool
-	dir      string // holds the data, the log and, where its path is short enough, the socket
-	socket   string // the socket's folder
+	dir      *Folder // holds the data, the log and, where its path is short enough, the socket
+	socket   *Folder // holds the socket
 
 	mu struct {
 		sync.Mutex
@@ -159,7 +159,7 @@ func (s *Server) startLocked(ctx context.Context) (exited bool, err error) {
 			return false, err
 		}
 	}
-	args := []string{"-D", s.data(), "-k", s.socket, "-p", strconv.Itoa(s.mu.port)}
+	args := []string{"-D", s.data(), "-k", s.socket.Path, "-p", strconv.Itoa(s.mu.port)}
 	for name, value := range s.mu.settings {
 		args = append(args, "-c", name+"="+value)
 	}
@@ -247,10 +247,7 @@ func (s *Server) Close() error {
 	if err := s.Stop(ctx, mode); err != nil {
 		errs = append(errs, err, s.Kill())
 	}
-	if !s.keep {
-		errs = append(errs, s.remove())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.leave())...)
 }
 
 func (s *Server) runningLocked() bool { return s.mu.process != nil && s.mu.process.Running() }
@@ -292,7 +289,7 @@ func (s *Server) URL(database string) string {
 func (s *Server) SocketURL(database string) string { return s.socketURL(database, s.Port()) }
 
 func (s *Server) socketURL(database string, port int) string {
-	query := url.Values{"host": {s.socket}, "port": {strconv.Itoa(port)}}
+	query := url.Values{"host": {s.socket.Path}, "port": {strconv.Itoa(port)}}
 	u := url.URL{Scheme: "postgres", User: url.User("postgres"), Path: "/" + database, RawQuery: query.Encode()}
 	return u.String()
 }

@@ -32,6 +32,9 @@ func anyServer(t *testing.T, opts Options) *Server {
 
 func anyBinaries(t *testing.T) Binaries {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a server: not with -short")
+	}
 	cfg := Config{Bin: os.Getenv("PG_BIN"), Repository: os.Getenv("PG_REPOSITORY"), Cache: os.Getenv("WALRELAY_CACHE")}
 	binaries, err := Find(t.Context(), cfg, 0)
 	if errors.Is(err, ErrNotFound) && os.Getenv("HARNESS_FETCH") != "" {

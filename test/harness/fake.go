@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -26,7 +26,7 @@ func FakeKafka(t testing.TB, opts localdev.BrokerOptions) *localdev.Broker {
 // fakeBroker is kfake with a data folder, so that it can be ended and come back. Its Kill is as
 // orderly as its Stop: there is no process to kill.
 type fakeBroker struct {
-	dir  string
+	dir  *localdev.Folder
 	port int
 
 	mu struct {
@@ -36,13 +36,13 @@ type fakeBroker struct {
 }
 
 func newFake() (*fakeBroker, error) {
-	dir, err := os.MkdirTemp("", "walrelay-kfake-")
+	dir, err := localdev.NewFolder("", "kfake")
 	if err != nil {
-		return nil, fmt.Errorf("make a folder: %w", err)
+		return nil, err
 	}
 	b := &fakeBroker{dir: dir}
 	if err := b.Start(context.Background()); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, errors.Join(err, dir.Remove())
 	}
 	return b, nil
 }
@@ -53,7 +53,7 @@ func (b *fakeBroker) Start(context.Context) error {
 	if b.mu.running != nil {
 		return errors.New("kfake runs already")
 	}
-	running, err := localdev.StartBroker(localdev.BrokerOptions{Port: b.port, DataDir: b.dir})
+	running, err := localdev.StartBroker(localdev.BrokerOptions{Port: b.port, DataDir: filepath.Join(b.dir.Path, "data")})
 	if err != nil {
 		return err
 	}
@@ -73,6 +73,6 @@ func (b *fakeBroker) Stop() error {
 
 func (b *fakeBroker) Kill() error { return b.Stop() }
 
-func (b *fakeBroker) Close() error { return errors.Join(b.Stop(), os.RemoveAll(b.dir)) }
+func (b *fakeBroker) Close() error { return errors.Join(b.Stop(), b.dir.Remove()) }
 
 func (b *fakeBroker) addr() string { return fmt.Sprintf("127.0.0.1:%d", b.port) }

@@ -39,7 +39,7 @@ const (
 // one, and one server must do for all of them: that is the one reason for state of the package.
 var shared struct {
 	sync.Mutex
-	running  bool // Run is on the stack
+	running  bool                        // Run is on the stack
 	postgres map[string]*localdev.Server // by major and settings
 	cluster  *Cluster
 }

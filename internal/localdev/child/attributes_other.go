@@ -12,3 +12,5 @@ import (
 func setAttributes(*exec.Cmd, *Account, os.Signal) error {
 	return fmt.Errorf("servers are started on Linux, macOS and the BSDs only: %w", errors.ErrUnsupported)
 }
+
+func killGroup(leader *os.Process) error { return leader.Kill() }

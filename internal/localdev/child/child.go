@@ -92,10 +92,13 @@ func (p *Process) Wait(ctx context.Context) error {
 	}
 }
 
-// Kill ends the process without asking it and waits for the end.
+// Kill ends the process without asking it, and the children that stayed in its process group, and
+// waits for its end.
 func (p *Process) Kill() error {
-	if err := p.Signal(os.Kill); err != nil {
-		return err
+	if p.Running() {
+		if err := killGroup(p.cmd.Process); err != nil {
+			return fmt.Errorf("kill process %d: %w", p.Pid(), err)
+		}
 	}
 	<-p.done
 	return nil

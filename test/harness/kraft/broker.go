@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"walrelay/internal/localdev"
 	"walrelay/internal/localdev/child"
 )
 
@@ -53,7 +54,7 @@ func writeProperties(path string, s settings) error {
 // and ends with Close; on Linux it also ends when this process dies without that.
 type Broker struct {
 	install *Install
-	dir     string
+	dir     *localdev.Folder
 	set     settings
 
 	mu struct {
@@ -65,9 +66,9 @@ type Broker struct {
 // New starts a broker and returns when it answers. advertised is the host:port that clients are
 // sent to, for a proxy in front of it; empty means the broker itself.
 func New(ctx context.Context, install *Install, advertised string) (*Broker, error) {
-	dir, err := os.MkdirTemp("", "walrelay-kafka-")
+	dir, err := localdev.NewFolder("", "kafka")
 	if err != nil {
-		return nil, fmt.Errorf("make a folder: %w", err)
+		return nil, err
 	}
 	b := &Broker{install: install, dir: dir}
 	if err = b.prepare(advertised); err == nil {
@@ -84,14 +85,14 @@ func (b *Broker) prepare(advertised string) error {
 	if err != nil {
 		return err
 	}
-	b.set = settings{Port: ports[0], Controller: ports[1], Advertised: advertised, Data: filepath.Join(b.dir, "data")}
+	b.set = settings{Port: ports[0], Controller: ports[1], Advertised: advertised, Data: filepath.Join(b.dir.Path, "data")}
 	if advertised == "" {
 		b.set.Advertised = b.Direct()
 	}
 	if err := os.CopyFS(b.set.Data, os.DirFS(b.install.formatted)); err != nil {
 		return fmt.Errorf("copy the formatted data folder: %w", err)
 	}
-	return writeProperties(filepath.Join(b.dir, "server.properties"), b.set)
+	return writeProperties(filepath.Join(b.dir.Path, "server.properties"), b.set)
 }
 
 // freePorts holds all of them at once, so that they differ.
@@ -124,8 +125,8 @@ func (b *Broker) Start(ctx context.Context) error {
 	defer log.Close() // the child has its own copy
 	cmd := exec.Command(b.install.java, "-Xms128m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
 		"-Djava.awt.headless=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true",
-		"-cp", filepath.Join(b.install.jars, "*"), "kafka.Kafka", filepath.Join(b.dir, "server.properties"))
-	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, b.dir
+		"-cp", filepath.Join(b.install.jars, "*"), "kafka.Kafka", filepath.Join(b.dir.Path, "server.properties"))
+	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, b.dir.Path
 	if b.mu.process, err = child.Start(cmd, nil, syscall.SIGKILL); err != nil {
 		return err
 	}
@@ -184,7 +185,7 @@ func (b *Broker) Signal(sig os.Signal) error {
 }
 
 // Close kills the broker, nobody reads its data again, and removes its folder.
-func (b *Broker) Close() error { return errors.Join(b.Kill(), os.RemoveAll(b.dir)) }
+func (b *Broker) Close() error { return errors.Join(b.Kill(), b.dir.Remove()) }
 
 // Addr is what clients are given: the advertised host:port.
 func (b *Broker) Addr() string { return b.set.Advertised }
@@ -193,4 +194,4 @@ func (b *Broker) Addr() string { return b.set.Advertised }
 func (b *Broker) Direct() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(b.set.Port)) }
 
 // LogPath is the broker's log, of all its starts.
-func (b *Broker) LogPath() string { return filepath.Join(b.dir, "kafka.log") }
+func (b *Broker) LogPath() string { return filepath.Join(b.dir.Path, "kafka.log") }

@@ -18,6 +18,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // The broker has its topics and records again after each way to end it.
 func TestBrokerComesBackWithItsRecords(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a server: not with -short")
+	}
 	install, err := Find(t.Context(), localdev.Config{Cache: os.Getenv("WALRELAY_CACHE")}, os.Getenv("HARNESS_FETCH") != "", nil)
 	if errors.Is(err, ErrUnavailable) {
 		t.Skipf("NOT RUN: %v", err)

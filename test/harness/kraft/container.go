@@ -29,7 +29,7 @@ type Container struct {
 }
 
 // FindEngine returns the program of a container engine that works and either has the image or,
-// where fetch is set, may pull it. ErrUnavailable otherwise.
+// where fetch is set, may pull it.
 func FindEngine(ctx context.Context, fetch bool) (string, error) {
 	for _, engine := range []string{"docker", "podman"} {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -42,7 +42,7 @@ func FindEngine(ctx context.Context, fetch bool) (string, error) {
 			return engine, nil
 		}
 	}
-	return "", fmt.Errorf("%w: no container engine answers (docker info, podman info)", ErrUnavailable)
+	return "", errors.New("no container engine answers (docker info, podman info)")
 }
 
 // NewContainer starts a broker in a container and returns when it answers. advertised is the

@@ -62,12 +62,12 @@ func run(postgres, kafka, fetch bool, command []string) (code int, err error) {
 	// stops the servers.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	work, err := os.MkdirTemp("", "walrelay-up-")
+	work, err := localdev.NewFolder("", "up")
 	if err != nil {
-		return 1, fmt.Errorf("make a folder: %w", err)
+		return 1, err
 	}
-	defer os.RemoveAll(work)
-	notRun := filepath.Join(work, "not-run")
+	defer work.Remove()
+	notRun := filepath.Join(work.Path, "not-run")
 	os.Setenv(harness.EnvNotRun, notRun)
 	if fetch {
 		os.Setenv(harness.EnvFetch, "1")

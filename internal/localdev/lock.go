@@ -1,30 +1,26 @@
-//go:build unix
-
 package localdev
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 )
 
 // LockFile takes an exclusive lock on the file at path, which it creates, and returns what frees
-// it. The lock is the kernel's: it ends with the process too. flock itself cannot be cancelled, so
-// it is tried ten times a second.
+// it. The lock is the kernel's: it ends with the process too. Waiting for such a lock cannot be
+// cancelled, so it is tried ten times a second.
 func LockFile(ctx context.Context, path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open lock file: %w", err)
 	}
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
+		locked, err := tryLock(f)
+		if locked {
 			return func() { f.Close() }, nil
 		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+		if err != nil {
 			f.Close()
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
