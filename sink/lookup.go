@@ -16,11 +16,11 @@ const (
 	requestTimeout = 10 * time.Second // of one request, kgo's retries on other brokers included
 	createTimeout  = 20 * time.Second // what the controller is given; Kafka's own default is 30 s
 
-	lookAgainSoon  = 50 * time.Millisecond // for what is on its way, such as a leader
+	lookAgainSoon  = 10 * time.Millisecond // for what is on its way, such as a leader; doubled each time up to lookAgainLater
 	lookAgainLater = time.Second           // for what somebody has to mend
 	retryGivenUp   = 15 * time.Second      // between two tries of a topic that was given up
 	newTopicWait   = 10 * time.Second      // until every partition of a new topic has a leader
-	configsTries   = 3                     // failed requests before a topic's own limits are done without
+	configsTries   = 3                     // failed requests in a row before a topic's own limits are done without
 )
 
 // lookup asks Kafka for the topics and leaves what it found in topic.found: nil means to look again
@@ -41,7 +41,7 @@ func (ts *topics) lookup(ctx context.Context, due map[string]*topic) error {
 	}
 	now := time.Now()
 	for _, t := range due {
-		t.found, t.due = nil, now.Add(lookAgainSoon)
+		t.found, t.due = nil, now.Add(lookAgainLater)
 	}
 	var create, there []*topic
 	for i := range resp.Topics {
@@ -53,12 +53,13 @@ func (ts *topics) lookup(ctx context.Context, due map[string]*topic) error {
 		switch err := kerr.ErrorForCode(r.ErrorCode); {
 		case err == nil && len(r.Partitions) > 0:
 			if t.missing && !allLed(r) && now.Sub(t.first) < newTopicWait {
+				ts.notReady(t, kerr.LeaderNotAvailable)
 				continue
 			}
 			t.found = &facts{id: r.TopicID, limit: ts.p.cfg.MaxMessageBytes, read: now}
 			there = append(there, t)
-		case err == nil || kerr.IsRetriable(err) && !errors.Is(err, kerr.UnknownTopicOrPartition):
-			// Without a leader, or not ready in another way.
+		case err == nil:
+			ts.notReady(t, kerr.LeaderNotAvailable)
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
 			t.missing = true
 			if !ts.p.cfg.TopicCreate {
@@ -70,6 +71,8 @@ func (ts *topics) lookup(ctx context.Context, due map[string]*topic) error {
 			ts.condemn(t, err)
 		case errors.Is(err, kerr.TopicAuthorizationFailed):
 			ts.refuse(t, err, "allow the relay's user Describe and Write on the topic, and Create where it is missing")
+		case kerr.IsRetriable(err):
+			ts.notReady(t, err)
 		default:
 			ts.refuse(t, err, "see the broker's log")
 		}
@@ -129,8 +132,7 @@ func (ts *topics) refuse(t *topic, err error, remedy string) {
 	if t.since.IsZero() {
 		t.since = now
 	}
-	if !errors.Is(t.said, err) {
-		t.said = err
+	if ts.news(t, err) {
 		ts.p.log.Warn("topic cannot be written to", "topic", t.name, "error", err, "remedy", remedy,
 			"wait", max(wait-now.Sub(t.since), 0).Round(time.Millisecond))
 	}
@@ -145,13 +147,39 @@ func (ts *topics) refuse(t *topic, err error, remedy string) {
 	}
 }
 
+// notReady notes that a topic cannot be used yet, although nobody has to allow or make anything: it has
+// no leader, or a broker is busy. It is waited for as long as it takes, like a broker that is away.
+func (ts *topics) notReady(t *topic, err error) {
+	now := time.Now()
+	t.found, t.due = nil, now.Add(min(lookAgainSoon<<min(t.tries, 10), lookAgainLater))
+	t.tries++
+	if now.Sub(t.first) >= newTopicWait && ts.news(t, err) {
+		ts.p.log.Warn("topic is not ready", "topic", t.name, "error", err)
+	}
+}
+
+// news reports whether Kafka's answer is another one than that which was logged last.
+func (ts *topics) news(t *topic, err error) bool {
+	was, _ := errors.AsType[*kerr.Error](t.said)
+	is, _ := errors.AsType[*kerr.Error](err)
+	if t.said != nil && was == is {
+		return false
+	}
+	t.said = err
+	return true
+}
+
 // mended notes that a topic can be written to.
 func (ts *topics) mended(t *topic) {
 	if t.refused.Load() != nil {
 		return // it is only tried again
 	}
 	if t.said != nil {
-		ts.p.log.Info("topic can be written to again", "topic", t.name, "after", time.Since(t.since).Round(time.Millisecond))
+		since := t.since
+		if since.IsZero() {
+			since = t.first
+		}
+		ts.p.log.Info("topic can be written to again", "topic", t.name, "after", time.Since(since).Round(time.Millisecond))
 	}
 	t.said, t.since = nil, time.Time{}
 }
@@ -197,8 +225,9 @@ func (ts *topics) create(ctx context.Context, missing []*topic) error {
 		switch {
 		case err == nil:
 			ts.p.log.Info("topic created", "topic", t.name, "partitions", r.NumPartitions, "replication_factor", r.ReplicationFactor)
+			ts.notReady(t, kerr.LeaderNotAvailable)
 		case errors.Is(err, kerr.TopicAlreadyExists) || kerr.IsRetriable(err):
-			// Somebody was faster, or the controller is busy.
+			ts.notReady(t, err) // somebody was faster, or the controller is busy
 		case errors.Is(err, kerr.InvalidTopicException):
 			ts.condemn(t, detail)
 		case errors.Is(err, kerr.TopicAuthorizationFailed) || errors.Is(err, kerr.ClusterAuthorizationFailed):
@@ -231,14 +260,14 @@ func (ts *topics) configs(ctx context.Context, due map[string]*topic, there []*t
 	defer cancel()
 	resp, err := req.RequestWith(attempt, ts.p.client.Load())
 	if err != nil {
-		for _, t := range there {
-			if t.tries < configsTries {
-				return fmt.Errorf("read topic configs: %w", err)
-			}
+		ts.configsFailed++
+		if ts.configsFailed < configsTries {
+			return fmt.Errorf("read topic configs: %w", err)
 		}
 		ts.withoutConfigs(err)
 		return nil
 	}
+	ts.configsFailed = 0
 	for i := range resp.Resources {
 		r := &resp.Resources[i]
 		t := due[r.ResourceName]
@@ -249,7 +278,7 @@ func (ts *topics) configs(ctx context.Context, due map[string]*topic, there []*t
 		case err == nil:
 			t.found.apply(r.Configs)
 		case kerr.IsRetriable(err):
-			t.found = nil // the broker has not heard of the topic yet
+			ts.notReady(t, err) // the broker has not heard of the topic yet
 		default:
 			ts.withoutConfigs(err)
 		}

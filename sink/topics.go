@@ -112,6 +112,7 @@ type topics struct {
 	}
 
 	configsRefused bool // said once
+	configsFailed  int  // requests for topic configs that failed in a row
 }
 
 func newTopics(p *Producer) *topics {

@@ -51,12 +51,15 @@ func TestTopicIsCreatedAsConfigured(t *testing.T) {
 
 func TestTopicThatCannotBeCreated(t *testing.T) {
 	k := anyKafka(t)
-	p := start(t, k, func(c *Config) { c.TopicReplicationFactor, c.UnknownTopicWait = 3, 0 })
+	p := start(t, k, func(c *Config) { c.TopicReplicationFactor, c.UnknownTopicWait = 3, 1500*time.Millisecond })
 	topic := name(t, "three-replicas")
 	err := p.try(0, router.Record{Topic: topic, Key: []byte("k")})
 	te, ok := errors.AsType[*TopicError](err)
 	if !ok || !errors.Is(te, kerr.InvalidReplicationFactor) || !strings.Contains(te.Error(), "KAFKA_TOPIC_REPLICATION_FACTOR") {
 		t.Fatalf("got %v", err)
+	}
+	if n := p.log.count("topic cannot be written to"); n != 1 {
+		t.Errorf("logged %d times", n)
 	}
 }
 
@@ -82,6 +85,20 @@ func TestMissingTopicIsWaitedForThenGivenUpThenMended(t *testing.T) {
 	}
 	if n := p.log.count("topic cannot be written to"); n != 1 {
 		t.Errorf("logged %d times", n)
+	}
+}
+
+// A topic without a leader is a broker that is away, not a topic that somebody has to make.
+func TestTopicWithoutLeaderIsWaitedFor(t *testing.T) {
+	k := startFake(t, kfake.SeedTopics(1, "t"))
+	away := k.fake.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "t", Err: kerr.LeaderNotAvailable, Count: 5})
+	p := start(t, k, func(c *Config) { c.UnknownTopicWait = 0 })
+	p.send(0, "t", "k", "v")
+	if failed := p.acks.wait(t, 1); len(failed) > 0 {
+		t.Fatal(failed)
+	}
+	if n := away.Hits(); n != 5 {
+		t.Errorf("asked %d times", n)
 	}
 }
 
