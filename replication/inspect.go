@@ -33,13 +33,15 @@ type server struct {
 func (s *Source) inspectServer(ctx context.Context, conn *pgx.Conn) (server, error) {
 	var v server
 	var oid *uint32
-	var canSelect, canMark, canDelete *bool
+	var canSelect, canMark, canDelete, indexed *bool
 	err := conn.QueryRow(ctx, `/* walrelay:server */
 SELECT current_setting('server_version_num')::int, current_database()::text, pg_is_in_recovery(), current_setting('wal_level'), t.oid,
        has_table_privilege(t.oid, 'SELECT'), has_table_privilege(t.oid, 'UPDATE') OR has_any_column_privilege(t.oid, 'UPDATE'),
-       has_table_privilege(t.oid, 'DELETE')
-FROM (SELECT to_regclass($1)::oid AS oid) t`, s.table.SQL()).
-		Scan(&v.version, &v.database, &v.recovery, &v.walLevel, &oid, &canSelect, &canMark, &canDelete)
+       has_table_privilege(t.oid, 'DELETE'),
+       EXISTS (SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+               WHERE i.indrelid = t.oid AND i.indisvalid AND i.indpred IS NULL AND a.attname IN ($2, $3))
+FROM (SELECT to_regclass($1)::oid AS oid) t`, s.table.SQL(), s.columns.ID, s.columns.EventID).
+		Scan(&v.version, &v.database, &v.recovery, &v.walLevel, &oid, &canSelect, &canMark, &canDelete, &indexed)
 	if err != nil {
 		return v, fmt.Errorf("look at the server: %w", err)
 	}
@@ -71,6 +73,12 @@ FROM (SELECT to_regclass($1)::oid AS oid) t`, s.table.SQL()).
 	}
 	if err := decoder.CheckShape(s.table, s.columns, v.columns); err != nil {
 		return v, &FatalError{Reason: err.Error()}
+	}
+	if s.after != checkpoint.Keep && !*indexed {
+		return v, &FatalError{
+			Reason: fmt.Sprintf("table %s has no index that starts with %s or %s: settling a row would read the whole table", s.table, s.columns.ID, s.columns.EventID),
+			Remedy: fmt.Sprintf("CREATE UNIQUE INDEX CONCURRENTLY ON %s (%s)", s.table.SQL(), pgx.Identifier{s.columns.ID}.Sanitize()),
+		}
 	}
 	return v, s.checkSettle(v, *canSelect, *canMark, *canDelete)
 }

@@ -25,10 +25,10 @@ type resume struct {
 	carried checkpoint.Carried
 	whole   bool // the slot is behind carried.End: transactions up to it come again
 
-	final  pglogrepl.LSN // of the open transaction
-	inside bool          // it lies before carried.End
-	part   bool          // it is the one of which a part is acknowledged
-	seen   uint32        // its wire inserts so far
+	inside  bool   // the open transaction lies before carried.End
+	part    bool   // it is the one of which a part is acknowledged
+	settled uint32 // its first wire inserts that are settled
+	seen    uint32 // its wire inserts so far
 }
 
 func newResume(c checkpoint.Carried, confirmed pglogrepl.LSN) resume {
@@ -47,7 +47,8 @@ const (
 
 // begin takes the Begin of a transaction.
 func (r *resume) begin(xid uint32, final pglogrepl.LSN) error {
-	r.final, r.inside, r.part, r.seen = final, false, false, 0
+	r.inside, r.part, r.seen = false, false, 0
+	r.settled = r.carried.SettledRows(xid, final)
 	if r.whole {
 		if r.carried.Passed(final) {
 			return errUnmatched
@@ -63,14 +64,12 @@ func (r *resume) begin(xid uint32, final pglogrepl.LSN) error {
 func (r *resume) row() fate {
 	n := r.seen
 	r.seen++
-	switch part := r.carried.Part; {
-	case r.inside && r.carried.SettledBefore(r.final):
+	switch {
+	case (r.inside || r.part) && n < r.settled:
 		return skip
 	case r.inside:
 		return hold
-	case r.part && n < part.Settled:
-		return skip
-	case r.part && n < part.Rows:
+	case r.part && n < r.carried.Part.Rows:
 		return settle
 	}
 	return publish
