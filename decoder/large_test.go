@@ -82,6 +82,9 @@ func TestDecodeLargeConsumesTheMessage(t *testing.T) {
 		{"truncate", []byte{'T', 0, 0, 0, 1, 0, 0, 0, 0, 1}, ""},
 	} {
 		for name, r := range readers(append(spare(test.msg), "next"...)) {
+			if name == "one byte" && len(test.msg) > wholeLimit {
+				continue // millions of reads
+			}
 			d := described(t, largeFirst(), 10)
 			if _, err := d.Decode(encodeRelation(2, "public", "other", nativeColumns())); err != nil {
 				t.Fatal(err)

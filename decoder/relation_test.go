@@ -191,3 +191,42 @@ func TestManyColumns(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A type is the same by its id and, as the base of a domain, by its name.
+func TestTypesByIDAndName(t *testing.T) {
+	for name, oid := range map[string]uint32{"text": 25, "varchar": 1043, "bpchar": 1042, "name": 19, "int2": 21, "int4": 23, "int8": 20,
+		"uuid": 2950, "json": 114, "jsonb": 3802, "bytea": 17, "timestamp": 1114, "timestamptz": 1184, "numeric": 1700} {
+		d := newDecoder(0)
+		if _, err := d.Decode(encodeType(20000, "", name)); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := d.typeOf(20000), d.typeOf(oid); got != want || (got == typeOther) != (name == "numeric") {
+			t.Errorf("%s: %d by name, %d by id", name, got, want)
+		}
+	}
+}
+
+// CheckShape says of the catalogue's columns what Decode says of the published ones.
+func TestCheckShape(t *testing.T) {
+	table := outbox.Table{Schema: "public", Name: "outbox"}
+	columns := func(change func([]column) []column) (catalogue []Column, published []column) {
+		published = change(nativeColumns())
+		for _, c := range published {
+			catalogue = append(catalogue, Column{c.name, c.oid})
+		}
+		return catalogue, published
+	}
+	for name, change := range map[string]func([]column) []column{
+		"sound":      func(c []column) []column { return c },
+		"missing":    func(c []column) []column { return c[1:] },
+		"wrong type": func(c []column) []column { c[rolePayload].oid = 1700; return c },
+		"none":       func([]column) []column { return nil },
+	} {
+		catalogue, published := columns(change)
+		_, want := newDecoder(0).Decode(encodeRelation(1, "public", "outbox", published))
+		got := CheckShape(table, defaultColumns(), catalogue)
+		if fmt.Sprint(got) != fmt.Sprint(want) || (got == nil) != (name == "sound") {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
