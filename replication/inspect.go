@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"walrelay/checkpoint"
 	"walrelay/decoder"
@@ -74,6 +76,13 @@ FROM (SELECT to_regclass($1)::oid AS oid) t`, s.table.SQL(), s.columns.ID, s.col
 	if err := decoder.CheckShape(s.table, s.columns, v.columns); err != nil {
 		return v, &FatalError{Reason: err.Error()}
 	}
+	if s.after != checkpoint.Keep && !v.uuidEvents(s.columns.EventID) {
+		return v, &FatalError{
+			Reason: fmt.Sprintf("column %q of table %s is not of type uuid: rows are settled by it", s.columns.EventID, s.table),
+			Remedy: fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s TYPE uuid USING %s::uuid", s.table.SQL(),
+				pgx.Identifier{s.columns.EventID}.Sanitize(), pgx.Identifier{s.columns.EventID}.Sanitize()),
+		}
+	}
 	if s.after != checkpoint.Keep && !*indexed {
 		return v, &FatalError{
 			Reason: fmt.Sprintf("table %s has no index that starts with %s or %s: settling a row would read the whole table", s.table, s.columns.ID, s.columns.EventID),
@@ -81,6 +90,10 @@ FROM (SELECT to_regclass($1)::oid AS oid) t`, s.table.SQL(), s.columns.ID, s.col
 		}
 	}
 	return v, s.checkSettle(v, *canSelect, *canMark, *canDelete)
+}
+
+func (v server) uuidEvents(column string) bool {
+	return slices.Contains(v.columns, decoder.Column{Name: column, TypeOID: pgtype.UUIDOID})
 }
 
 // checkSettle refuses a table that this relay could publish but not settle.
