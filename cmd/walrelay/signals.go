@@ -21,7 +21,7 @@ func stopOnSignals(ctx context.Context, log *slog.Logger, abort func()) (context
 	wg.Go(func() {
 		select {
 		case sig := <-signals:
-			log.Info("stopping: waiting for what is in flight; a second signal ends the wait", "signal", sig.String())
+			log.Info("signal received: a second one ends the wait for what is in flight", "signal", sig.String())
 			cancel()
 		case <-done:
 			return
