@@ -63,7 +63,7 @@ func TestFetchedServerRuns(t *testing.T) {
 }
 
 // Nothing listens at the repository: the error says what to type, and the cache stays clean.
-func TestFetchFailureSaysWhatToDo(t *testing.T) {
+func TestFailedFetchSaysWhatToType(t *testing.T) {
 	cache := t.TempDir()
 	cfg := Config{Bin: fetchOnly, Cache: cache, Repository: "http://127.0.0.1:1"}
 	_, err := Ensure(t.Context(), cfg, 15, nil)
