@@ -55,7 +55,19 @@ type Options struct {
 
 // Run shows the demo until ctx ends or Options.For is over. It stops and removes whatever it started.
 // The error says also that an event was lost or came twice: nothing here may cause that.
-func Run(ctx context.Context, o Options) (err error) {
+func Run(ctx context.Context, o Options) error {
+	// What is wrong with the environment is said before anything is started.
+	if _, err := configure(o.Environ, "postgres://localhost/"+database, "localhost:9092"); err != nil {
+		return err
+	}
+	err := run(ctx, o)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // Ctrl-C while it started
+	}
+	return err
+}
+
+func run(ctx context.Context, o Options) (err error) {
 	v := newView(o.Out, o.Colour)
 	v.title()
 	server, err := startPostgres(ctx, v)

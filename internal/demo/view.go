@@ -110,13 +110,20 @@ func (v *view) summary(t totals, lag int64) {
 	}
 	fmt.Fprintf(v.out, "\n%s\n", v.paint(bold, "summary"))
 	for _, line := range [][2]string{
-		{"events", fmt.Sprintf("%d from %d transactions: %s", t.events, t.transactions, verdict)},
-		{"rolled back", fmt.Sprintf("%d transactions, of whose events %d were seen", t.declined, t.phantoms)},
+		{"events", fmt.Sprintf("%d from %s: %s", t.events, transactions(t.transactions), verdict)},
+		{"rolled back", fmt.Sprintf("%s, of whose events %d were seen", transactions(t.declined), t.phantoms)},
 		{"latency", fmt.Sprintf("p50 %s, p99 %s of %d, from the return of COMMIT to the consumer", milliseconds(t.p50), milliseconds(t.p99), t.timed)},
 		{"slot lag", size(lag)},
 	} {
 		fmt.Fprintf(v.out, "  %-12s %s\n", line[0], line[1])
 	}
+}
+
+func transactions(n int) string {
+	if n == 1 {
+		return "1 transaction"
+	}
+	return fmt.Sprintf("%d transactions", n)
 }
 
 func milliseconds(d time.Duration) string {
