@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -20,8 +19,8 @@ type Conn struct {
 	process string // host of the client: connections of one host are one process
 	types   *pgtype.Map
 
-	wmu sync.Mutex // held while a whole number of messages goes out
-	out []byte     // messages that wait for flush
+	writing chan struct{} // holds a token while a whole number of messages goes out; a mutex would stop virtual time
+	out     []byte        // messages that wait for flush
 
 	// Session state, of the backend's goroutine.
 	startup     map[string]string // parameters as the client gave them, names in lower case
@@ -49,6 +48,7 @@ func newConn(s *Server, nc net.Conn) *Conn {
 		s: s, nc: nc, process: host,
 		be:       pgproto3.NewBackend(nc, nil),
 		types:    pgtype.NewMap(),
+		writing:  make(chan struct{}, 1),
 		settings: make(map[string]string),
 		status:   'I',
 		prepared: make(map[string]*plan),
@@ -159,8 +159,8 @@ func (c *Conn) send(msg pgproto3.BackendMessage) {
 }
 
 func (c *Conn) flush() error {
-	c.wmu.Lock()
-	defer c.wmu.Unlock()
+	c.writing <- struct{}{}
+	defer func() { <-c.writing }()
 	_, err := c.nc.Write(c.out)
 	c.out = c.out[:0]
 	return err
@@ -175,15 +175,29 @@ func (c *Conn) ready() error {
 // kill ends the connection from outside: the client gets the error if there is room for it on the
 // wire, and the end in any case. It is not called with s.mu held.
 func (c *Conn) kill(why *Error) {
-	if why != nil && c.wmu.TryLock() {
-		if b, err := why.response().Encode(nil); err == nil {
-			_ = c.nc.SetWriteDeadline(time.Now().Add(time.Millisecond))
-			_, _ = c.nc.Write(b)
-		}
-		c.wmu.Unlock()
+	defer c.nc.Close()
+	if why == nil {
+		return
 	}
-	_ = c.nc.Close()
+	b, err := why.response().Encode(nil)
+	if err != nil {
+		return
+	}
+	// A writer that does not come to its end is blocked by a client that does not read.
+	patience := time.NewTimer(killPatience)
+	defer patience.Stop()
+	select {
+	case c.writing <- struct{}{}: // and kept, so that nothing follows the error
+		_ = c.nc.SetWriteDeadline(time.Now().Add(killPatience))
+		_, _ = c.nc.Write(b)
+		_ = c.nc.Close()
+		<-c.writing
+	case <-patience.C:
+	}
 }
+
+// killPatience is how long the end of a connection waits for room to say why.
+const killPatience = time.Millisecond
 
 // atEnd registers an effect that happens when the transaction ends: with the statement, unless the
 // client has begun one.
