@@ -75,3 +75,8 @@ settings: ## Write the table of settings in README.md anew
 .PHONY: clean
 clean: ## Remove what was built
 	rm -rf bin .cache
+
+.PHONY: bench
+bench: ## Measure drain, memory and latency with real servers, about ten minutes: make bench ARGS='--only drain'
+	@mkdir -p .cache
+	$(GO) run ./test/bench --json .cache/bench.json $(ARGS)

@@ -2,16 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
-	"sync/atomic"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-	"github.com/jackc/pgx/v5"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -31,13 +26,6 @@ type latency struct {
 	Floor   percentiles `json:"floor_ms"`
 	CPU     float64     `json:"cpu_us_per_event"`   // of the relay
 	Reached float64     `json:"reached_per_second"` // what the writers came to
-}
-
-type percentiles struct {
-	P50 float64 `json:"p50"`
-	P99 float64 `json:"p99"`
-	Max float64 `json:"max"`
-	N   int64   `json:"n"`
 }
 
 func latencyTable(all []latency) table {
@@ -96,39 +84,6 @@ func (d *database) latencies(ctx context.Context) error {
 	return nil
 }
 
-// flights are the times of numbered events, in nanoseconds since the measurement began; 0 is not yet.
-// Consumer and writer race: the record may be there before the writer's commit has returned.
-type flights struct {
-	began      time.Time
-	left, seen []atomic.Int64
-	missing    atomic.Int64
-}
-
-func newFlights(began time.Time, n int) *flights {
-	f := &flights{began: began, left: make([]atomic.Int64, n), seen: make([]atomic.Int64, n)}
-	f.missing.Store(int64(n))
-	return f
-}
-
-func (f *flights) leave(i int) { f.left[i].Store(int64(time.Since(f.began))) }
-
-func (f *flights) arrive(i int, at time.Time) {
-	if f.seen[i].CompareAndSwap(0, int64(at.Sub(f.began))) {
-		f.missing.Add(-1)
-	}
-}
-
-// summary leaves out the events of the warm-up.
-func (f *flights) summary(from int) percentiles {
-	h := hdrhistogram.New(1, int64(5*time.Minute/time.Microsecond), 3)
-	for i := from; i < len(f.left); i++ {
-		us := (f.seen[i].Load() - f.left[i].Load()) / 1000
-		_ = h.RecordValue(max(us, 1)) // bounded by arriveWait
-	}
-	ms := func(us int64) float64 { return float64(us) / 1000 }
-	return percentiles{P50: ms(h.ValueAtPercentile(50)), P99: ms(h.ValueAtPercentile(99)), Max: ms(h.Max()), N: h.TotalCount()}
-}
-
 // measure commits at a steady rate and produces records of the same size in between.
 func (d *database) measure(ctx context.Context, slot string, rate int) (l latency, err error) {
 	p, err := d.start(ctx, launch{url: d.url("TCP"), slot: d.slot(slot), after: "mark"})
@@ -166,7 +121,9 @@ func (d *database) measure(ctx context.Context, slot string, rate int) (l latenc
 	for err == nil && events.missing.Load()+floor.missing.Load() > 0 {
 		select {
 		case <-ctx.Done():
-			err = fmt.Errorf("%d events and %d records of the floor have not arrived: %w", events.missing.Load(), floor.missing.Load(), ctx.Err())
+			landed, _ := d.landed(context.WithoutCancel(ctx), p.topic) // only for the message
+			err = fmt.Errorf("%d events (%d are on topic %s) and %d records of the floor have not arrived: %w",
+				events.missing.Load(), landed, p.topic, floor.missing.Load(), ctx.Err())
 		case <-p.Done():
 			err = p.gone()
 		case <-time.After(10 * time.Millisecond):
@@ -201,134 +158,5 @@ func (d *database) awaitStream(ctx context.Context, slot string, p *process) err
 			return p.gone()
 		case <-time.After(10 * time.Millisecond):
 		}
-	}
-}
-
-// commitAll commits event after event when its time has come, with as many connections as the rate
-// needs: a commit waits for the disk.
-func (d *database) commitAll(ctx context.Context, f *flights, rate int) error {
-	writers := 1 + rate/250
-	var next atomic.Int64
-	group, ctx := errgroup.WithContext(ctx)
-	for range writers {
-		group.Go(func() error {
-			conn, err := pgx.Connect(ctx, d.url("unix"))
-			if err != nil {
-				return fmt.Errorf("connect a writer: %w", err)
-			}
-			defer conn.Close(context.WithoutCancel(ctx))
-			for {
-				i := int(next.Add(1) - 1)
-				if i >= len(f.left) {
-					return nil
-				}
-				if err := sleepUntil(ctx, f.began.Add(time.Duration(i)*time.Second/time.Duration(rate))); err != nil {
-					return err
-				}
-				_, err := conn.Exec(ctx, `INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', $1, 'OrderCreated', $2)`,
-					strconv.Itoa(i%1000), string(body(i)))
-				if err != nil {
-					return fmt.Errorf("commit event %d: %w", i, err)
-				}
-				f.leave(i)
-			}
-		})
-	}
-	return group.Wait()
-}
-
-// produceAll produces record after record, each in the middle between two commits of the slow rate,
-// as walrelay's own producer does: no linger, all acknowledgements, the same compression.
-func (d *database) produceAll(ctx context.Context, f *flights, topic string) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(d.broker.Addr()), kgo.ProducerLinger(0), kgo.ProducerBatchCompression(kgo.SnappyCompression()),
-		kgo.DefaultProduceTopic(topic), kgo.RequiredAcks(kgo.AllISRAcks()))
-	if err != nil {
-		return fmt.Errorf("make a producer: %w", err)
-	}
-	defer client.Close()
-	const pause = time.Second / floorRate
-	var failed atomic.Pointer[error]
-	for i := range f.left {
-		if err := sleepUntil(ctx, f.began.Add(time.Duration(i)*pause+pause/2)); err != nil {
-			return err
-		}
-		record := &kgo.Record{Key: []byte(strconv.Itoa(i % 1000)), Value: body(i), Headers: floorHeaders(), Timestamp: time.Now()}
-		f.leave(i)
-		client.Produce(ctx, record, func(_ *kgo.Record, err error) {
-			if err != nil {
-				failed.CompareAndSwap(nil, &err)
-			}
-		})
-	}
-	if err := client.Flush(ctx); err != nil {
-		return fmt.Errorf("produce the floor: %w", err)
-	}
-	if err := failed.Load(); err != nil {
-		return fmt.Errorf("produce the floor: %w", *err)
-	}
-	return nil
-}
-
-// floorHeaders are as many and as long as those of a relayed record.
-func floorHeaders() []kgo.RecordHeader {
-	header := func(key, value string) kgo.RecordHeader { return kgo.RecordHeader{Key: key, Value: []byte(value)} }
-	return []kgo.RecordHeader{
-		header("event_id", "00000000-0000-4000-8000-000000000000"), header("event_type", "OrderCreated"), header("aggregate_type", "order"),
-		header("aggregate_id", "customer-0"), header("created_at", "2026-11-30T10:00:00.123456Z"), header("position", "00000001/0000000001928750/00000000"),
-	}
-}
-
-// body is about 300 bytes of JSON that hold the number.
-func body(i int) []byte {
-	const note = "a customer of the shop rang twice and asked for the parcel to be left with the neighbour of the house across the street; " +
-		"the courier has been told, the order is otherwise unchanged and is to be delivered on the day that was agreed at checkout, by noon"
-	return fmt.Appendf(nil, `{"note": %q, "number": %d}`, note, i)
-}
-
-func numberOf(value []byte) (int, error) {
-	var event struct{ Number int }
-	if err := json.Unmarshal(value, &event); err != nil {
-		return 0, fmt.Errorf("read the number of an event: %w", err)
-	}
-	return event.Number, nil
-}
-
-// consume notes the arrival of every record of the topics until ctx ends.
-func consume(ctx context.Context, addr string, topics map[string]*flights) error {
-	opts := []kgo.Opt{kgo.SeedBrokers(addr), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())}
-	for topic := range topics {
-		opts = append(opts, kgo.ConsumeTopics(topic))
-	}
-	client, err := kgo.NewClient(opts...)
-	if err != nil {
-		return fmt.Errorf("make a consumer: %w", err)
-	}
-	defer client.Close()
-	for ctx.Err() == nil {
-		fetches := client.PollFetches(ctx)
-		at := time.Now()
-		for r := range fetches.RecordsAll() {
-			i, err := numberOf(r.Value)
-			if err != nil {
-				return err
-			}
-			topics[r.Topic].arrive(i, at)
-		}
-	}
-	return nil
-}
-
-func sleepUntil(ctx context.Context, at time.Time) error {
-	d := time.Until(at)
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }
