@@ -39,10 +39,6 @@ tests:
 test-fast: ## Tests that need no server: seconds
 	$(GO) test -short $(ARGS) ./...
 
-.PHONY: bench
-bench: ## Throughput, memory and latency beside a reader that does nothing: ten minutes
-	$(GO) run ./test/bench $(ARGS)
-
 .PHONY: lint
 lint: ## gofmt, go vet and staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
