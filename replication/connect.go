@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -109,24 +111,38 @@ func connectError(cfg *pgx.ConnConfig, err error) error {
 	if !errors.As(err, &pg) {
 		return fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
+	// What the server says is enough: pgconn's words around it are a line for each address.
 	switch pg.Code {
 	case "28P01", "28000":
 		return &FatalError{
-			Reason: fmt.Sprintf("PostgreSQL does not let user %q in", cfg.User),
+			Reason: fmt.Sprintf("PostgreSQL at %s does not let user %q in", hosts(cfg), cfg.User),
 			Remedy: "check user and password in DATABASE_URL, and that pg_hba.conf has a line for this host (a \"host replication\" line is not needed)",
-			Err:    err,
+			Err:    pg,
 		}
 	case "3D000":
 		return &FatalError{
-			Reason: fmt.Sprintf("database %q does not exist", cfg.Database),
+			Reason: fmt.Sprintf("database %q does not exist at %s", cfg.Database, hosts(cfg)),
 			Remedy: "name the database that holds the outbox in DATABASE_URL",
-			Err:    err,
+			Err:    pg,
 		}
 	case "42501":
-		return noReplication(cfg.User, err)
+		return noReplication(cfg.User, pg)
 	}
 	return fmt.Errorf("connect to PostgreSQL: %w", err)
 }
+
+// hosts are the servers of DATABASE_URL, each once.
+func hosts(cfg *pgx.ConnConfig) string {
+	all := []string{address(cfg.Host, cfg.Port)}
+	for _, f := range cfg.Fallbacks { // also the same host without TLS
+		if a := address(f.Host, f.Port); !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+func address(host string, port uint16) string { return net.JoinHostPort(host, strconv.Itoa(int(port))) }
 
 func noReplication(user string, err error) error {
 	return &ModeError{

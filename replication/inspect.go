@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"walrelay/checkpoint"
@@ -35,15 +36,24 @@ type server struct {
 func (s *Source) inspectServer(ctx context.Context, conn *pgx.Conn) (server, error) {
 	var v server
 	var oid *uint32
-	var canSelect, canMark, canDelete, indexed *bool
+	var can rights
+	var indexed *bool
 	err := conn.QueryRow(ctx, `/* walrelay:server */
 SELECT current_setting('server_version_num')::int, current_database()::text, pg_is_in_recovery(), current_setting('wal_level'), t.oid,
-       has_table_privilege(t.oid, 'SELECT'), has_table_privilege(t.oid, 'UPDATE') OR has_any_column_privilege(t.oid, 'UPDATE'),
-       has_table_privilege(t.oid, 'DELETE'),
+       has_table_privilege(t.oid, 'SELECT'), EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = t.oid AND a.attname = $4
+               AND has_column_privilege(t.oid, a.attnum, 'UPDATE')),
+       has_any_column_privilege(t.oid, 'UPDATE'), has_table_privilege(t.oid, 'DELETE'),
        EXISTS (SELECT 1 FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
                WHERE i.indrelid = t.oid AND i.indisvalid AND i.indpred IS NULL AND a.attname IN ($2, $3))
-FROM (SELECT to_regclass($1)::oid AS oid) t`, s.table.SQL(), s.columns.ID, s.columns.EventID).
-		Scan(&v.version, &v.database, &v.recovery, &v.walLevel, &oid, &canSelect, &canMark, &canDelete, &indexed)
+FROM (SELECT to_regclass($1)::oid AS oid) t`, s.table.SQL(), s.columns.ID, s.columns.EventID, s.columns.PublishedAt).
+		Scan(&v.version, &v.database, &v.recovery, &v.walLevel, &oid, &can.read, &can.mark, &can.lock, &can.delete, &indexed)
+	if refused(err) {
+		return v, &FatalError{ // to_regclass is what asks for a right
+			Reason: fmt.Sprintf("role %q may not use schema %q", s.db.User, s.table.Schema),
+			Remedy: fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s", pgx.Identifier{s.table.Schema}.Sanitize(), pgx.Identifier{s.db.User}.Sanitize()),
+			Err:    err,
+		}
+	}
 	if err != nil {
 		return v, fmt.Errorf("look at the server: %w", err)
 	}
@@ -89,44 +99,59 @@ FROM (SELECT to_regclass($1)::oid AS oid) t`, s.table.SQL(), s.columns.ID, s.col
 			Remedy: fmt.Sprintf("CREATE UNIQUE INDEX CONCURRENTLY ON %s (%s)", s.table.SQL(), pgx.Identifier{s.columns.ID}.Sanitize()),
 		}
 	}
-	return v, s.checkSettle(v, *canSelect, *canMark, *canDelete)
+	return v, s.checkSettle(v, can)
 }
 
 func (v server) uuidEvents(column string) bool {
 	return slices.Contains(v.columns, decoder.Column{Name: column, TypeOID: pgtype.UUIDOID})
 }
 
+// rights are what the relay's role may do with the table; nil where there is no table.
+type rights struct {
+	read   *bool
+	mark   *bool // update the published_at column
+	lock   *bool // update any column, which is what FOR UPDATE asks for
+	delete *bool
+}
+
 // checkSettle refuses a table that this relay could publish but not settle.
-func (s *Source) checkSettle(v server, canSelect, canMark, canDelete bool) error {
-	grant := func(right string) error {
+func (s *Source) checkSettle(v server, can rights) error {
+	if s.after == checkpoint.Mark && !v.hasMark {
 		return &FatalError{
-			Reason: fmt.Sprintf("role %q may not %s %s", s.db.User, right, s.table),
-			Remedy: fmt.Sprintf("GRANT %s ON %s TO %s", right, s.table.SQL(), pgx.Identifier{s.db.User}.Sanitize()),
+			Reason: fmt.Sprintf("table %s has no column %q to mark rows with", s.table, s.columns.PublishedAt),
+			Remedy: "add it, name yours in OUTBOX_COLUMN_PUBLISHED_AT, or set RELAY_AFTER_PUBLISH=delete",
 		}
 	}
-	switch s.after {
-	case checkpoint.Mark:
-		if !v.hasMark {
-			return &FatalError{
-				Reason: fmt.Sprintf("table %s has no column %q to mark rows with", s.table, s.columns.PublishedAt),
-				Remedy: "add it, name yours in OUTBOX_COLUMN_PUBLISHED_AT, or set RELAY_AFTER_PUBLISH=delete",
-			}
-		}
-		if !canSelect {
-			return grant("SELECT")
-		}
-		if !canMark {
-			return grant("UPDATE")
-		}
-	case checkpoint.Delete:
-		if !canSelect {
-			return grant("SELECT")
-		}
-		if !canDelete {
-			return grant("DELETE")
-		}
+	update := "UPDATE"
+	if v.hasMark {
+		update = fmt.Sprintf("UPDATE (%s)", pgx.Identifier{s.columns.PublishedAt}.Sanitize())
+	}
+	switch {
+	case s.after == checkpoint.Keep:
+		return nil
+	case !*can.read:
+		return s.grant("SELECT", nil)
+	case s.after == checkpoint.Mark && !*can.mark, !*can.lock:
+		return s.grant(update, nil)
+	case s.after == checkpoint.Delete && !*can.delete:
+		return s.grant("DELETE", nil)
 	}
 	return nil
+}
+
+// grant is the error of a role that lacks a right on the table.
+func (s *Source) grant(right string, err error) error {
+	return &FatalError{
+		Reason: fmt.Sprintf("role %q may not %s on table %s", s.db.User, right, s.table),
+		Remedy: fmt.Sprintf("GRANT %s ON %s TO %s", right, s.table.SQL(), pgx.Identifier{s.db.User}.Sanitize()),
+		Err:    err,
+	}
+}
+
+// refused reports that a statement failed for a right that the role does not have.
+func refused(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "42501"
 }
 
 func readColumns(ctx context.Context, conn *pgx.Conn, table uint32) ([]decoder.Column, error) {
@@ -206,7 +231,10 @@ func columnNames(c outbox.Columns) []string {
 // no keepalive may be confirmed: it would pass over rows that were never sent (H21).
 func (s *Source) checkPublication(w Watch, table uint32) error {
 	name := pgx.Identifier{s.cfg.Publication}.Sanitize()
-	missed := "; rows committed meanwhile are in the table but not in the stream"
+	missed := ""
+	if w.Slot {
+		missed = "; rows committed meanwhile are in the table but not in the stream"
+	}
 	switch {
 	case w.TableOID != table:
 		return &ModeError{
@@ -236,15 +264,21 @@ func (s *Source) checkPublication(w Watch, table uint32) error {
 	case w.RowFilter != "":
 		return &ModeError{
 			Reason: fmt.Sprintf("publication %q has a row filter on table %s (%s): filtered rows would never be published", s.cfg.Publication, s.table, w.RowFilter),
-			Remedy: fmt.Sprintf("ALTER PUBLICATION %s SET TABLE %s", name, s.table.SQL()),
+			Remedy: s.wholeTableSQL() + missed,
 		}
 	case len(w.MissingColumns) > 0:
 		return &ModeError{
 			Reason: fmt.Sprintf("publication %q hides columns of table %s: %s", s.cfg.Publication, s.table, strings.Join(w.MissingColumns, ", ")),
-			Remedy: fmt.Sprintf("ALTER PUBLICATION %s SET TABLE %s", name, s.table.SQL()),
+			Remedy: s.wholeTableSQL(),
 		}
 	}
 	return nil
+}
+
+// wholeTableSQL takes a row filter or a column list away. SET TABLE would take other tables away too.
+func (s *Source) wholeTableSQL() string {
+	name, table := pgx.Identifier{s.cfg.Publication}.Sanitize(), s.table.SQL()
+	return fmt.Sprintf("BEGIN; ALTER PUBLICATION %s DROP TABLE %s; ALTER PUBLICATION %s ADD TABLE %s; COMMIT", name, table, name, table)
 }
 
 func (s *Source) createPublicationSQL() string {
@@ -256,6 +290,11 @@ func (s *Source) createPublicationSQL() string {
 func (s *Source) checkSlot(w Watch, database string) error {
 	drop := fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", s.cfg.Slot)
 	switch {
+	case w.Plugin == "":
+		return &FatalError{
+			Reason: fmt.Sprintf("slot %q belongs to something else: it is a physical slot", s.cfg.Slot),
+			Remedy: "set REPLICATION_SLOT to another name",
+		}
 	case w.Plugin != "pgoutput":
 		return &FatalError{
 			Reason: fmt.Sprintf("slot %q belongs to something else: its plugin is %q, not pgoutput", s.cfg.Slot, w.Plugin),

@@ -178,6 +178,9 @@ func (s *Source) countUnmarked(ctx context.Context, v server, run func(context.C
 		where = " WHERE " + pgx.Identifier{s.columns.PublishedAt}.Sanitize() + " IS NULL"
 	}
 	rows, err := run(ctx, fmt.Sprintf("/* walrelay:unmarked */ SELECT count(*) FROM (SELECT 1 FROM %s%s LIMIT %d) t", s.table.SQL(), where, countLimit))
+	if refused(err) {
+		return 0, s.grant("SELECT", err)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("count the unpublished rows of %s: %w", s.table, err)
 	}
@@ -196,14 +199,17 @@ func (s *Source) unmarkedSQL() string {
 }
 
 func (s *Source) refuseRows(n int) error {
-	count := fmt.Sprint(n)
-	if n >= countLimit {
-		count = fmt.Sprintf("at least %d", countLimit)
+	count := fmt.Sprintf("%d unpublished rows", n)
+	switch {
+	case n == 1:
+		count = "1 unpublished row"
+	case n >= countLimit:
+		count = "at least " + count
 	}
 	mark := fmt.Sprintf("UPDATE %s SET %s = now() WHERE %s IS NULL", s.table.SQL(),
 		pgx.Identifier{s.columns.PublishedAt}.Sanitize(), pgx.Identifier{s.columns.PublishedAt}.Sanitize())
 	return &ModeError{
-		Reason: fmt.Sprintf("slot %q does not exist and table %s already holds %s unpublished rows, which a new slot would never stream", s.cfg.Slot, s.table, count),
+		Reason: fmt.Sprintf("slot %q does not exist and table %s already holds %s, which a new slot would never stream", s.cfg.Slot, s.table, count),
 		Remedy: "publish them by other means or mark them (" + strings.TrimSpace(mark) + "), then start walrelay again",
 	}
 }
