@@ -1,5 +1,6 @@
 -- The least that walrelay needs, for RELAY_AFTER_PUBLISH={{.AfterPublish}}. Run it in the database of the
--- outbox as its owner or a superuser; it can be run again.
+-- outbox as a superuser, which a role with REPLICATION takes; it can be run again. (Amazon RDS has no
+-- superuser: leave "replication" out below and grant rds_replication to the role.)
 --
 -- REPLICATION is a right of the whole server: such a role can read every table that is in a
 -- publication, and drop slots. Give it a login of its own.
