@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -210,6 +209,6 @@ func (s *Source) refuseRows(n int) error {
 		pgx.Identifier{s.columns.PublishedAt}.Sanitize(), pgx.Identifier{s.columns.PublishedAt}.Sanitize())
 	return &ModeError{
 		Reason: fmt.Sprintf("slot %q does not exist and table %s already holds %s, which a new slot would never stream", s.cfg.Slot, s.table, count),
-		Remedy: "publish them by other means or mark them (" + strings.TrimSpace(mark) + "), then start walrelay again",
+		Remedy: "publish by other means what is missing on Kafka, mark it (" + mark + ") and start walrelay again",
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	"walrelay/internal/config"
@@ -182,7 +183,12 @@ func connect(ctx context.Context, db config.Database) (*pgx.Conn, error) {
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, pc)
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w\ncheck DATABASE_URL and that the server lets this host in (pg_hba.conf)", db.Redacted(), err)
+		// What the server says is enough; pgconn's words around it, or without it, are a line per address.
+		text := strings.Join(strings.Fields(err.Error()), " ")
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+			text = pg.Error()
+		}
+		return nil, fmt.Errorf("connect to %s: %s: check DATABASE_URL and that the server lets this host in (pg_hba.conf)", db.Redacted(), text)
 	}
 	return conn, nil
 }

@@ -83,7 +83,8 @@ func parse(cfg *Config, vars map[string]string, optional []string) Problems {
 	for _, s := range Settings() {
 		value := vars[s.Name]
 		if value == "" {
-			if s.Required && !slices.Contains(optional, s.Name) {
+			unreadable := s.Secret && vars[s.Name+"_FILE"] != "" // which has been said
+			if s.Required && !unreadable && !slices.Contains(optional, s.Name) {
 				problems = append(problems, s.missing())
 			}
 			continue

@@ -42,7 +42,7 @@ func (s *Server) relay() {
 	s.Handle(Statement{
 		Match: Tagged("server"),
 		Columns: []Column{{"version", pgtype.Int4OID}, {"database", text}, {"recovery", boolean}, {"wal_level", text},
-			{"oid", oid}, {"may_select", boolean}, {"may_update", boolean}, {"may_delete", boolean}, {"indexed", boolean}},
+			{"oid", oid}, {"may_select", boolean}, {"may_mark", boolean}, {"may_lock", boolean}, {"may_delete", boolean}, {"indexed", boolean}},
 		Run: s.serverInfo,
 	})
 	s.Handle(Statement{
@@ -83,9 +83,9 @@ func (s *Server) serverInfo(*Call) ([][]any, error) {
 		level = "logical"
 	}
 	minor := map[int]int32{14: 24, 15: 19, 16: 15, 17: 11, 18: 6}[s.cfg.Major]
-	row := []any{int32(s.cfg.Major)*10000 + minor, s.cfg.Database, s.catalog.Recovery, level, s.tableOIDLocked(), true, true, true, true}
+	row := []any{int32(s.cfg.Major)*10000 + minor, s.cfg.Database, s.catalog.Recovery, level, s.tableOIDLocked(), true, true, true, true, true}
 	if s.catalog.TableGone {
-		row[4], row[5], row[6], row[7] = nil, nil, nil, nil
+		row[4], row[5], row[6], row[7], row[8] = nil, nil, false, nil, nil
 	}
 	return [][]any{row}, nil
 }

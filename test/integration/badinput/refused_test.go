@@ -1,6 +1,7 @@
 package badinput
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"walrelay/test/harness"
+	"walrelay/test/integration/fixture"
 )
 
 // A refusal is a state of server, table, publication or slot that the relay must not start in. In sql,
@@ -46,62 +48,43 @@ func TestRefused(t *testing.T) {
 }
 
 func (c refusal) test(t *testing.T, server *harness.Server) {
-	r := newRig(t, server, harness.Kafka(t).Brokers())
-	names := strings.NewReplacer("{slot}", r.slot, "{db}", r.db.Name, "{gone}", server.URL(r.db.Name+"_gone"), "{role}", r.slot+"_role")
-	r.db.Exec(t, insertRow)
+	f := newFixture(t, server, harness.Kafka(t))
+	role := f.Slot + "_role"
+	names := strings.NewReplacer("{slot}", f.Slot, "{db}", f.DB.Name, "{role}", role, "{gone}", server.URL(f.DB.Name+"_gone"))
+	f.DB.Exec(t, insertRow)
 	if c.role != "" {
-		r.logInAs(t, r.slot+"_role", c.role)
+		f.DB.Exec(t, "CREATE ROLE "+role+" LOGIN "+c.role)
+		t.Cleanup(func() { dropRole(t, f.DB, role) })
+		f.Setenv("DATABASE_URL", as(t, f.DB, role))
 	}
 	for _, sql := range c.sql {
-		r.db.Exec(t, names.Replace(sql))
+		f.DB.Exec(t, names.Replace(sql))
 	}
 	for name, value := range c.env {
-		r.env[name] = names.Replace(value)
+		f.Setenv(name, names.Replace(value))
 	}
-	run := start(t, r.env)
-	if code := run.exit(t); code != 1 {
-		t.Errorf("exit code %d, want 1", code)
-	}
-	message := run.message(t)
+	message := run(t, f.Environ()).message(t, 1)
 	for _, piece := range c.want {
 		expect(t, message, names.Replace(piece))
 	}
-	rows := c.rows
-	if rows == "" {
-		rows = unmarked
-	}
-	if got := r.db.Text(t, rows); got != "1" {
-		t.Errorf("%s: %s, want the 1 row that was there", rows, got)
-	}
-	slots := "SELECT coalesce(max(coalesce(plugin, 'physical')), 'none') FROM pg_replication_slots WHERE slot_name = '" + r.slot + "'"
-	want := c.left
-	if want == "" {
-		want = "none"
-	}
-	if got := r.db.Text(t, slots); got != want {
-		t.Errorf("slot afterwards: %s, want %s", got, want)
-	}
+	remains(t, f, cmp.Or(c.rows, unmarked), 1, cmp.Or(c.left, "none"))
 }
 
-// logInAs makes a role and has the relay log in as it.
-func (r *rig) logInAs(t *testing.T, role, attributes string) {
+// as is the URL of the database for a role, with a password.
+func as(t *testing.T, db *harness.Database, role string) string {
 	t.Helper()
-	r.db.Exec(t, "CREATE ROLE "+role+" LOGIN "+attributes)
-	t.Cleanup(func() {
-		dropRole(t, r.db, role)
-	})
-	u, err := url.Parse(r.db.URL())
+	u, err := url.Parse(db.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	u.User = url.UserPassword(role, secret)
-	r.env["DATABASE_URL"] = u.String()
+	return u.String()
 }
 
 // dropRole runs after the test's context has ended.
 func dropRole(t *testing.T, db *harness.Database, role string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), runLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), fixture.Limit)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, db.URL())
 	if err != nil {

@@ -4,181 +4,59 @@
 package badinput
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"walrelay/migrations"
-	"walrelay/outbox"
 	"walrelay/test/harness"
+	"walrelay/test/integration/fixture"
 )
 
-// runLimit bounds one run of the binary, and each wait for something that it should do.
-const runLimit = 60 * time.Second
+func TestMain(m *testing.M) { os.Exit(fixture.Run(m)) }
 
-// secret is the password of every URL that has one. No output may hold it.
-const secret = "s3cr3t/pa:ss"
-
-// binaryEnv carries the path of the built binary from TestMain to the tests.
-const binaryEnv = "BADINPUT_WALRELAY"
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "walrelay-badinput")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	path := filepath.Join(dir, "walrelay")
-	code := 1
-	if out, err := exec.Command("go", "build", "-o", path, "walrelay/cmd/walrelay").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
-	} else {
-		os.Setenv(binaryEnv, path)
-		code = harness.Run(m)
-	}
-	os.RemoveAll(dir)
-	os.Exit(code)
-}
-
-// rig is a database with what "walrelay migrate up" makes, and the environment of its relay.
-type rig struct {
-	db   *harness.Database
-	slot string
-	env  map[string]string
-}
-
-func newRig(t *testing.T, server *harness.Server, brokers string) *rig {
-	t.Helper()
-	db := server.Database(t)
-	conn := db.Connect(t)
-	_, err := migrations.Up(t.Context(), conn, migrations.Options{
-		Table: outbox.Table{Schema: "public", Name: "outbox"}, Columns: columns(), Publication: "walrelay",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn.Close(t.Context())
-	return &rig{db: db, slot: db.Name, env: map[string]string{
-		"DATABASE_URL": db.URL(), "KAFKA_BROKERS": brokers, "REPLICATION_SLOT": db.Name,
-		"ROUTER_SERVICE": strings.ReplaceAll(db.Name, "_", "-"), "HTTP_ADDR": "127.0.0.1:0",
-	}}
-}
-
-func columns() outbox.Columns {
-	return outbox.Columns{
-		ID: "id", EventID: "event_id", AggregateType: "aggregate_type", AggregateID: "aggregate_id", EventType: "event_type",
-		Payload: "payload", Headers: "headers", Topic: "topic", PartitionKey: "partition_key", CreatedAt: "created_at", PublishedAt: "published_at",
-	}
-}
+// secret is the password of every URL that has one. No output may hold it, however it is written.
+const secret = "s3cr3t"
 
 // insertRow writes one row that a relay would publish.
 const insertRow = `INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('Order', '42', 'OrderCreated', '{}')`
 
-// relay is one run of the binary.
-type relay struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-	out  output
+func newFixture(t *testing.T, server *harness.Server, kafka *harness.Cluster) *fixture.Fixture {
+	t.Helper()
+	return fixture.New(t, fixture.On(server), fixture.To(kafka),
+		fixture.Set("REPLICATION_PUBLICATION", "walrelay"), fixture.Set("LOG_FORMAT", "text"))
 }
 
-// output keeps what a process writes, for reading while it does.
-type output struct {
-	mu struct {
-		sync.Mutex
-		bytes.Buffer
-	}
-}
+// relay is one run of the binary. All that it printed is in the test's log.
+type relay struct{ *fixture.Binary }
 
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.mu.Buffer.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.mu.Buffer.String()
-}
-
-// start starts "walrelay run" with nothing in its environment but env. The test's end kills it.
-func start(t *testing.T, env map[string]string, args ...string) *relay {
+func run(t *testing.T, environ []string, args ...string) relay {
 	t.Helper()
 	if len(args) == 0 {
 		args = []string{"run"}
 	}
-	r := &relay{cmd: exec.Command(os.Getenv(binaryEnv), args...), done: make(chan struct{})}
-	r.cmd.Env = []string{}
-	for name, value := range env {
-		r.cmd.Env = append(r.cmd.Env, name+"="+value)
-	}
-	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.out
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var waited error
-	go func() {
-		waited = r.cmd.Wait()
-		close(r.done)
-	}()
+	r := relay{fixture.Command(t, environ, args...)}
 	t.Cleanup(func() {
-		_ = r.cmd.Process.Kill() // it has mostly ended by itself
-		<-r.done
-		if exit := new(exec.ExitError); waited != nil && !errors.As(waited, &exit) {
-			t.Error(waited)
-		}
-		t.Logf("printed:\n%s", r.out.String())
-		if strings.Contains(r.out.String(), secret) || strings.Contains(r.out.String(), "s3cr3t") {
+		t.Logf("printed:\n%s", r.Log())
+		if strings.Contains(r.Log(), secret) {
 			t.Error("the password was printed")
 		}
 	})
 	return r
 }
 
-// exit waits for the end and returns the exit code.
-func (r *relay) exit(t *testing.T) int {
-	t.Helper()
-	select {
-	case <-r.done:
-		return r.cmd.ProcessState.ExitCode()
-	case <-time.After(runLimit):
-		t.Fatalf("still running after %v", runLimit)
-		return -1
-	}
-}
-
-// stop is SIGTERM, after which all must be in order.
-func (r *relay) stop(t *testing.T) {
-	t.Helper()
-	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if code := r.exit(t); code != 0 {
-		t.Errorf("exit code %d after SIGTERM", code)
-	}
-}
-
 // await waits until the output holds text n times.
-func (r *relay) await(t *testing.T, text string, n int) {
+func (r relay) await(t *testing.T, text string, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d × %q in the output", n, text), func() bool {
-		return strings.Count(r.out.String(), text) >= n
-	})
+	eventually(t, fmt.Sprintf("%d × %q in the output", n, text), func() bool { return strings.Count(r.Log(), text) >= n })
 }
 
 // eventually asks every 20 ms.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), runLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), fixture.Limit)
 	defer cancel()
 	for !is() {
 		select {
@@ -189,11 +67,15 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// message is the line that an operator reads at the end: the only one that is not a log line.
-func (r *relay) message(t *testing.T) string {
+// message waits for the end with that exit code, and returns what an operator reads last: everything
+// that is not a log line, which must be one line.
+func (r relay) message(t *testing.T, code int) string {
 	t.Helper()
+	if got := r.Code(t); got != code {
+		t.Errorf("exit code %d, want %d", got, code)
+	}
 	var found []string
-	for line := range strings.Lines(r.out.String()) {
+	for line := range strings.Lines(r.Log()) {
 		if !strings.HasPrefix(line, "time=") {
 			found = append(found, strings.TrimSuffix(line, "\n"))
 		}
@@ -211,5 +93,18 @@ func expect(t *testing.T, text string, pieces ...string) {
 		if !strings.Contains(text, piece) {
 			t.Errorf("no %q in: %s", piece, text)
 		}
+	}
+}
+
+// remains checks that the query still counts as many rows, and that the slot is as it was: its plugin,
+// "physical", or "none".
+func remains(t *testing.T, f *fixture.Fixture, rows string, n int, slot string) {
+	t.Helper()
+	if got := f.DB.Text(t, rows); got != fmt.Sprint(n) {
+		t.Errorf("%s: %s, want %d", rows, got, n)
+	}
+	plugin := "SELECT coalesce(max(coalesce(plugin, 'physical')), 'none') FROM pg_replication_slots WHERE slot_name = '" + f.Slot + "'"
+	if got := f.DB.Text(t, plugin); got != slot {
+		t.Errorf("slot afterwards: %s, want %s", got, slot)
 	}
 }
