@@ -1,0 +1,454 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"golang.org/x/sync/errgroup"
+
+	"walrelay/checkpoint"
+	"walrelay/outbox"
+	"walrelay/test/pgfake"
+	"walrelay/test/pgfake/memnet"
+)
+
+const (
+	slotName        = "walrelay"
+	postgresAddress = "10.0.0.1:5432"
+	firstPort       = 9092
+
+	// healing is how long a relay may take, after the last fault, to have published, settled and
+	// confirmed everything. Its own back-off goes up to ten seconds, a topic that was given up is looked
+	// at every fifteen, and a half-open connection is noticed after wal_sender_timeout, which may have
+	// grown to five minutes.
+	healing = 20 * time.Minute
+	// ending is how long a relay may take to stop with nothing in its way.
+	ending = time.Minute
+	// looking is how often the world is looked at meanwhile.
+	looking = 250 * time.Millisecond
+)
+
+// world is one history as it happens.
+type world struct {
+	plan        Plan
+	postgresNet *memnet.Network
+	kafkaNet    *memnet.Network
+	pg          *pgfake.Server
+	kafka       *kfake.Cluster
+	ledger      *ledger
+	log         *journal
+	replicas    []*replica
+	began       time.Time
+	pending     sync.WaitGroup // what later has begun
+	serverBusy  sync.Mutex     // one fault at a time starts and stops PostgreSQL
+
+	mu        sync.Mutex
+	banned    map[string]bool
+	ports     []*memnet.Listener
+	recent    []int64 // ids of rows that faults may touch
+	poison    map[outbox.EventID]bool
+	images    []image
+	rewritten []time.Time // when the server was given another history
+	excuses   map[exit]time.Time
+	exits     map[string]int
+	processes int
+	forgot    bool // a broker has forgotten its producers
+	hits      int  // of faults in Kafka's protocol
+	skipped   int  // faults that found another one under way
+	broken    []Violation
+	row       int64 // bytes of the largest row
+	counts    Counts
+}
+
+// image is a copy of the data directory.
+type image struct {
+	at  time.Time
+	img *pgfake.Image
+}
+
+// exit is a way for a relay to end that asks for a person.
+type exit uint8
+
+const (
+	exitMode exit = iota
+	exitFatal
+)
+
+func brokerAddress(n int) string { return fmt.Sprintf("127.0.0.1:%d", firstPort+n) }
+
+// play runs the plan in a bubble of its own. It reports nothing to t.
+func play(t *testing.T, p Plan) (r Result) {
+	defer func() {
+		if why := recover(); why != nil {
+			r.Broken = append(r.Broken, Violation{NothingRuns, 0, fmt.Sprint(why)})
+		}
+	}()
+	r.Plan = p
+	synctest.Test(t, func(*testing.T) { newWorld(p).live(&r) })
+	return r
+}
+
+func newWorld(p Plan) *world {
+	w := &world{
+		plan: p, postgresNet: memnet.New(), kafkaNet: memnet.New(), ledger: newLedger(), log: &journal{}, began: time.Now(),
+		banned: make(map[string]bool), poison: make(map[outbox.EventID]bool),
+		excuses: make(map[exit]time.Time), exits: make(map[string]int),
+	}
+	after := map[checkpoint.AfterPublish]pgfake.After{checkpoint.Mark: pgfake.Mark, checkpoint.Delete: pgfake.Delete, checkpoint.Keep: pgfake.Keep}
+	w.pg = pgfake.New(pgfake.Config{
+		Major: p.Setup.Major, SlotLinger: p.Setup.Linger, FloodPause: time.Millisecond,
+		Judge: pgfake.JudgeConfig{Resolved: w.ledger.resolved, After: after[p.Setup.After], NeedLock: true, Slack: 2 * p.Setup.Delay},
+	})
+	for _, n := range []*memnet.Network{w.postgresNet, w.kafkaNet} {
+		n.SetLatency(p.Setup.Delay)
+		n.SetBuffer(p.Setup.Buffer)
+		n.OnDial(w.admit)
+	}
+	return w
+}
+
+// live is the whole history.
+func (w *world) live(r *Result) {
+	defer w.report(r)
+	var servers errgroup.Group
+	if err := w.open(&servers); err != nil {
+		w.say(NothingRuns, "the world could not be made: %v", err)
+		return
+	}
+	running, stop := context.WithCancel(context.Background())
+	var relays sync.WaitGroup
+	for i := range w.plan.Setup.Relays {
+		rep := &replica{n: i, w: w}
+		w.replicas = append(w.replicas, rep)
+		relays.Go(func() {
+			if sleep(running, time.Duration(i)*100*time.Millisecond) {
+				rep.run(running)
+			}
+		})
+	}
+	w.awaitSlot()
+	for _, step := range w.plan.Steps {
+		w.watchUntil(w.began.Add(step.At))
+		step.Do.do(w)
+	}
+	w.pending.Wait()
+	w.watchUntil(time.Now().Add(time.Second))
+	w.heal()
+	stop()
+	if !within(ending, relays.Wait) {
+		w.say(NothingRuns, "a relay did not stop within %v", ending)
+		for _, rep := range w.replicas {
+			if p := rep.process(); p != nil {
+				p.kill()
+			}
+		}
+		relays.Wait()
+	}
+	records, err := w.read()
+	if err != nil {
+		w.say(NothingRuns, "kafka could not be read: %v", err)
+	}
+	w.judge(records)
+	w.pg.Close()
+	w.kafka.Close()
+	if err := servers.Wait(); err != nil {
+		w.say(NothingRuns, "a server: %v", err)
+	}
+}
+
+func (w *world) open(servers *errgroup.Group) error {
+	l, err := w.postgresNet.Listen("tcp", postgresAddress)
+	if err != nil {
+		return err
+	}
+	servers.Go(func() error { return w.pg.Serve(l) })
+	ports := make([]int, w.plan.Setup.Brokers)
+	for i := range ports {
+		ports[i] = firstPort + i
+	}
+	w.kafka, err = kfake.NewCluster(
+		kfake.NumBrokers(len(ports)), kfake.Ports(ports...), kfake.DefaultNumPartitions(w.plan.Setup.Partitions), kfake.SleepOutOfOrder(),
+		kfake.ListenFn(func(network, address string) (net.Listener, error) {
+			l, err := w.kafkaNet.Listen(network, address)
+			if err == nil {
+				w.ports = append(w.ports, l.(*memnet.Listener))
+			}
+			return l, err
+		}),
+	)
+	return err
+}
+
+// awaitSlot waits for the relay to make its slot: rows that are older would be no part of its stream.
+func (w *world) awaitSlot() {
+	if w.plan.Setup.Slot {
+		w.pg.CreateSlot(slotName)
+	}
+	for range 400 {
+		if _, ok := w.pg.Slot(slotName); ok {
+			break
+		}
+		time.Sleep(looking)
+	}
+	w.began = time.Now()
+}
+
+// watchUntil lets time pass and looks at the relays' memory meanwhile.
+func (w *world) watchUntil(at time.Time) {
+	for {
+		w.look()
+		left := time.Until(at)
+		if left <= 0 {
+			return
+		}
+		time.Sleep(min(left, looking))
+	}
+}
+
+// look checks what must hold at every moment, and keeps images for Restore.
+func (w *world) look() {
+	for _, r := range w.replicas {
+		if p := r.process(); p != nil {
+			w.noteMemory(p)
+		}
+	}
+	now := time.Now()
+	if !w.restores() || len(w.images) > 0 && now.Sub(w.images[len(w.images)-1].at) < 2*time.Second {
+		return
+	}
+	if _, ok := w.pg.Slot(slotName); ok && w.serverBusy.TryLock() {
+		w.images = append(w.images, image{now, w.pg.Image()})
+		w.serverBusy.Unlock()
+	}
+}
+
+func (w *world) restores() bool {
+	for _, s := range w.plan.Steps {
+		if _, ok := s.Do.(Restore); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// heal waits until nothing is left to do.
+func (w *world) heal() {
+	deadline := time.Now().Add(healing)
+	for {
+		left := w.left()
+		if left == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.say(Progress, "%v after the last fault %s", healing, left)
+			return
+		}
+		w.watchUntil(time.Now().Add(looking))
+	}
+}
+
+// left says what is not done yet.
+func (w *world) left() string {
+	slot, ok := w.pg.Slot(slotName)
+	if !ok {
+		return "there is no slot"
+	}
+	if n := w.pg.Unmarked(); n > 0 && w.plan.Setup.After != checkpoint.Keep {
+		return fmt.Sprintf("%d rows are not settled", n)
+	}
+	if insert, _ := w.pg.LSN(); slot.ConfirmedFlushLSN < insert {
+		return fmt.Sprintf("the slot has confirmed %s and the WAL ends at %s", slot.ConfirmedFlushLSN, insert)
+	}
+	return ""
+}
+
+// within runs f and says whether it ended in time; where not, it goes on.
+func within(d time.Duration, f func()) bool {
+	done := make(chan struct{})
+	go func() { f(); close(done) }()
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// later does something after a while. The history goes on until all of it is done.
+func (w *world) later(d time.Duration, f func()) {
+	w.pending.Add(1)
+	time.AfterFunc(d, func() {
+		defer w.pending.Done()
+		f()
+	})
+}
+
+// outage takes PostgreSQL down by f, and up again.
+func (w *world) outage(f func(), down, recovery time.Duration) {
+	if !w.serverBusy.TryLock() {
+		w.mu.Lock()
+		w.skipped++
+		w.mu.Unlock()
+		return
+	}
+	w.later(0, func() {
+		defer w.serverBusy.Unlock()
+		f()
+		time.Sleep(down)
+		if recovery > 0 {
+			w.pg.Recover()
+			time.Sleep(recovery)
+		}
+		w.pg.Start()
+	})
+}
+
+// anotherHistory notes that positions mean something else from now on.
+func (w *world) anotherHistory(f func()) {
+	f()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rewritten = append(w.rewritten, time.Now())
+	w.images = nil
+	w.recent = nil
+}
+
+// imageOf is the newest image of that age.
+func (w *world) imageOf(age time.Duration) *pgfake.Image {
+	for i := len(w.images) - 1; i >= 0; i-- {
+		if time.Since(w.images[i].at) >= age {
+			return w.images[i].img
+		}
+	}
+	return nil
+}
+
+// committed notes a transaction; nil is one that a crash has rolled back.
+func (w *world) committed(a Write, txn *pgfake.Txn, poison outbox.EventID) {
+	if txn == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	none := outbox.EventID{}
+	if poison != none {
+		w.poison[poison] = true
+	}
+	rows := txn.Rows()
+	for i, r := range rows {
+		w.row = max(w.row, int64(len(r.Payload)))
+		if r.Relation == "" && r.EventID != poison && (i < 3 || i > len(rows)-3) {
+			w.recent = append(w.recent, r.ID)
+		}
+	}
+	if n := len(w.recent); n > 40 {
+		w.recent = append(w.recent[:0], w.recent[n-20:]...)
+	}
+}
+
+// admit is asked about every new connection.
+func (w *world) admit(l *memnet.Link) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.banned[hostOf(l.From)] {
+		return errors.New("the process is dead")
+	}
+	return nil
+}
+
+func hostOf(address string) string { return address[:strings.LastIndexByte(address, ':')] }
+
+func (w *world) ban(host string) {
+	w.mu.Lock()
+	w.banned[host] = true
+	w.mu.Unlock()
+	for _, n := range []*memnet.Network{w.postgresNet, w.kafkaNet} {
+		for _, l := range n.Links() {
+			if hostOf(l.From) == host {
+				l.Reset()
+			}
+		}
+	}
+}
+
+// host is that of the relay that runs in a place; empty while none does.
+func (w *world) host(n int) string {
+	if p := w.replicas[n%len(w.replicas)].process(); p != nil {
+		return p.host
+	}
+	return ""
+}
+
+func (w *world) endProcess(n int, down time.Duration, how func(*process)) {
+	if p := w.replicas[n%len(w.replicas)].process(); p != nil {
+		p.down.Store(int64(down))
+		how(p)
+	}
+}
+
+// postgresLinks are the connections of a host to PostgreSQL; of all hosts where it is empty.
+func (w *world) postgresLinks(host string) []*memnet.Link {
+	var links []*memnet.Link
+	for _, l := range w.postgresNet.Links() {
+		if host == "" || hostOf(l.From) == host {
+			links = append(links, l)
+		}
+	}
+	return links
+}
+
+// kafkaLinks are the connections to a broker; to all where it is negative.
+func (w *world) kafkaLinks(broker int) []*memnet.Link {
+	var links []*memnet.Link
+	for _, l := range w.kafkaNet.Links() {
+		if broker < 0 || l.To == brokerAddress(broker) {
+			links = append(links, l)
+		}
+	}
+	return links
+}
+
+func (w *world) kafkaDelay(d time.Duration) {
+	w.kafkaNet.SetLatency(d)
+	for _, l := range w.kafkaLinks(-1) {
+		l.SetLatency(d)
+	}
+}
+
+// brokers takes a broker, or all, off the network, or brings it back.
+func (w *world) brokers(n int, up bool) {
+	for i, l := range w.ports {
+		if n < 0 || i == n%len(w.ports) {
+			l.Refuse(!up)
+			if !up {
+				for _, link := range w.kafkaLinks(i) {
+					link.Reset()
+				}
+			}
+		}
+	}
+}
+
+func (w *world) excuse(e exit, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if until := time.Now().Add(d); until.After(w.excuses[e]) {
+		w.excuses[e] = until
+	}
+}
+
+func (w *world) excused(e exit) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Now().Before(w.excuses[e])
+}
