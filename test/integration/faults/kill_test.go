@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"walrelay/test/harness/oracle"
 	"walrelay/test/integration/fixture"
 )
@@ -18,9 +20,8 @@ func TestKillNineLoop(t *testing.T) {
 	f := fixture.New(t)
 	b := f.Binary(t).Ready(t)
 	load := f.StartLoad(t, oracle.Load{Rows: 3, Pause: time.Millisecond})
-	seen := 0
 	for range *kills {
-		seen = len(f.Events(t, seen+300)) // it is in the middle of its work
+		moreEvents(t, f, 300) // it is in the middle of its work
 		b.Kill(t)
 		b = f.Binary(t)
 	}
@@ -32,14 +33,24 @@ func TestKillNineLoop(t *testing.T) {
 	t.Logf("kills %d, written %d, lost %d, repeated %d", *kills, len(committed), len(v.Lost), v.Duplicates)
 }
 
+// moreEvents waits until n more records are on Kafka.
+func moreEvents(t *testing.T, f *fixture.Fixture, n int) {
+	t.Helper()
+	seen := len(f.Consumer(t).Records())
+	_, err := f.Consumer(t).Until(fixture.Within(t, fixture.Limit), func(all []*kgo.Record) bool { return len(all) >= seen+n })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A relay that is stopped in order repeats nothing: the next one goes on behind the last event.
 func TestStopAndStartUnderLoad(t *testing.T) {
 	t.Parallel()
 	f := fixture.New(t)
 	b := f.Binary(t).Ready(t)
 	load := f.StartLoad(t, oracle.Load{Rows: 3, Pause: time.Millisecond})
-	for i := range 3 {
-		f.Events(t, 300*(i+1))
+	for range 3 {
+		moreEvents(t, f, 300)
 		b.Stop(t)
 		b = f.Binary(t).Ready(t)
 	}
