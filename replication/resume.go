@@ -124,3 +124,10 @@ func bound(from, to history, c checkpoint.Carried, fork func() (pglogrepl.LSN, e
 	}
 	return c, "", nil
 }
+
+// beyond says that a server whose WAL is on disk up to flushed cannot have sent what c was made of: a
+// walsender sends nothing before it is on disk. The server was restored (H4), and waiting for the
+// position would hold back the events of its new history for as long as that is shorter.
+func beyond(c checkpoint.Carried, flushed pglogrepl.LSN) bool {
+	return c.End > flushed || c.Part.Rows > 0 && c.Part.Final > flushed
+}

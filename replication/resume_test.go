@@ -109,3 +109,19 @@ func TestBound(t *testing.T) {
 		}
 	}
 }
+
+func TestH04ServerWhoseWALEndsBeforeThePosition(t *testing.T) {
+	whole := checkpoint.Carried{End: 100, XID: 7}
+	partial := checkpoint.Carried{End: 100, XID: 7, Part: checkpoint.Part{XID: 9, Final: 120, Rows: 3}}
+	for _, tc := range []struct {
+		c       checkpoint.Carried
+		flushed pglogrepl.LSN
+		want    bool
+	}{
+		{checkpoint.Carried{}, 40, false}, {whole, 99, true}, {whole, 100, false}, {partial, 110, true}, {partial, 120, false},
+	} {
+		if got := beyond(tc.c, tc.flushed); got != tc.want {
+			t.Errorf("%+v, WAL up to %s: %v", tc.c, tc.flushed, got)
+		}
+	}
+}

@@ -130,6 +130,9 @@ func (x *session) carried(ctx context.Context, repl *pgconn.PgConn) (checkpoint.
 	if err != nil {
 		return c, err
 	}
+	if why == "" && beyond(c, x.began) {
+		c, why = checkpoint.Carried{}, fmt.Sprintf("its WAL ends at %s, before what was published last (%s)", x.began, c.End)
+	}
 	if why != "" {
 		x.log.Warn("the server has another history: going on from what its slot has confirmed", "slot", x.cfg.Slot, "reason", why)
 	}
