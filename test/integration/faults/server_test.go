@@ -32,8 +32,8 @@ func TestConnectionsAreTerminated(t *testing.T) {
 	committed := load.Stop()
 	f.Settled(t)
 	r.Stop(t)
-	if n := r.Metric(t, "walrelay_reconnects_total"); n < 3 {
-		t.Errorf("%v sessions were ended", n)
+	if n := r.Reconnects(t); n < 3 {
+		t.Errorf("%d sessions were ended", n)
 	}
 	if v := f.Verify(t, committed); v.Duplicates > 0 {
 		t.Errorf("%d events were published twice", v.Duplicates)
