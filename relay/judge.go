@@ -159,7 +159,7 @@ func (b *backoff) stuck(err error, settled pglogrepl.LSN, now time.Time) error {
 func passing(code string) bool {
 	switch code {
 	case "57P01", "57P02", "57P03", // shut down, crashed, starting up
-		"55006",                   // slot in use
+		"55006", "55P03", // slot in use, table locked
 		"53000", "53100", "53200", // resources
 		"53300", "57014", // connections, statement time-out
 		"25006",          // read only: a standby

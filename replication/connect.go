@@ -21,6 +21,10 @@ const (
 	// statementTimeout bounds every statement of the SQL connection; the longest settles 2000 rows.
 	statementTimeout = 30 * time.Second
 
+	// lockTimeout bounds each wait for a lock on the SQL connection. PostgreSQL 16 and later open the
+	// table when they print what a publication holds, so a LOCK TABLE would hold up the watch.
+	lockTimeout = 2 * time.Second
+
 	// Bounds of wal_sender_timeout as the session sets it. Short, so that the slot of a dead host is
 	// free soon; doubled when a server that decodes a huge transaction in silence ends the session at
 	// the same place again and again (H23).
@@ -82,6 +86,8 @@ func connectSQL(ctx context.Context, base *pgx.ConnConfig) (*pgx.Conn, error) {
 	// for a synchronous standby, which could be waiting for us (H13, H14).
 	cfg.RuntimeParams["synchronous_commit"] = "local"
 	cfg.RuntimeParams["statement_timeout"] = strconv.FormatInt(statementTimeout.Milliseconds(), 10)
+	cfg.RuntimeParams["lock_timeout"] = strconv.FormatInt(lockTimeout.Milliseconds(), 10)
+	cfg.RuntimeParams["idle_session_timeout"] = "0" // it says nothing between two looks at the server
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, connectError(cfg, err)

@@ -154,6 +154,12 @@ func refused(err error) bool {
 	return ok && pg.Code == "42501"
 }
 
+// locked reports that a statement gave up waiting for a lock of somebody else's.
+func locked(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "55P03"
+}
+
 func readColumns(ctx context.Context, conn *pgx.Conn, table uint32) ([]decoder.Column, error) {
 	rows, err := conn.Query(ctx, `/* walrelay:columns */
 SELECT a.attname::text, CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END

@@ -137,9 +137,14 @@ func (x *session) removed(row checkpoint.Row) {
 	}
 }
 
-// look runs the watch statement and ends the session where the stream can no longer be trusted.
+// look runs the watch statement and ends the session where the stream can no longer be trusted. A
+// table that somebody has locked is looked at again the next time; no keepalive is confirmed until then.
 func (x *session) look(ctx context.Context) error {
 	w, err := x.watch(ctx, x.sql)
+	if locked(err) {
+		x.trusted.Store(false)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -151,6 +156,7 @@ func (x *session) look(ctx context.Context) error {
 		x.trusted.Store(false)
 		return err
 	}
+	x.trusted.Store(true)
 	return nil
 }
 

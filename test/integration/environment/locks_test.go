@@ -1,0 +1,98 @@
+package environment
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"walrelay/test/harness"
+	"walrelay/test/harness/oracle"
+	"walrelay/test/integration/fixture"
+)
+
+// While somebody else holds the table, nothing can be settled, and the look at the server, which on
+// PostgreSQL 16 and later opens the table to print the publication, may have to wait as well. The
+// stream goes on, and when the lock is gone everything is settled.
+func TestLockedTable(t *testing.T) {
+	for _, mode := range []string{"SHARE", "ACCESS EXCLUSIVE"} {
+		t.Run(mode, func(t *testing.T) {
+			harness.EachVersion(t, func(t *testing.T, s *harness.Server) {
+				t.Parallel()
+				f := fixture.New(t, fixture.On(s))
+				r := f.Relay(t).Ready(t)
+				w := f.Writer(t)
+				write(t, w, 10)
+				f.Events(t, 10)
+				f.Settled(t)
+
+				holder := f.DB.Connect(t)
+				lock(t, holder, f, mode)
+				// Longer than two looks at the server and a lock_timeout.
+				held := time.After(13 * time.Second)
+				<-held
+				if err := r.Relay.Ready(); err != nil {
+					t.Errorf("not ready while the table is locked: %v", err)
+				}
+				if n := reconnects(t, r); n > 0 {
+					t.Errorf("%v sessions have ended", n)
+				}
+				if _, err := holder.Exec(t.Context(), "ROLLBACK"); err != nil {
+					t.Fatal(err)
+				}
+				write(t, w, 10)
+				f.Events(t, 20)
+				f.Settled(t)
+				r.Stop(t)
+				if v := f.Verify(t, w.Committed()); v.Duplicates > 0 {
+					t.Errorf("%d events were published twice", v.Duplicates)
+				}
+			})
+		})
+	}
+}
+
+// Rows that were committed before the lock are published while it is held, and settled after it.
+func TestStartWhileTheTableIsLocked(t *testing.T) {
+	harness.EachVersion(t, func(t *testing.T, s *harness.Server) {
+		t.Parallel()
+		f := fixture.New(t, fixture.On(s))
+		f.Relay(t).Ready(t).Stop(t) // the slot
+		w := f.Writer(t)
+		write(t, w, 10)
+		holder := f.DB.Connect(t)
+		lock(t, holder, f, "SHARE")
+		r := f.Relay(t).Ready(t)
+		f.Events(t, 10)
+		if got := f.DB.Text(t, "SELECT count(*) FROM outbox WHERE published_at IS NOT NULL"); got != "0" {
+			t.Errorf("%s rows were marked while the table was locked", got)
+		}
+		if _, err := holder.Exec(t.Context(), "ROLLBACK"); err != nil {
+			t.Fatal(err)
+		}
+		f.Settled(t)
+		r.Stop(t)
+		if v := f.Verify(t, w.Committed()); v.Duplicates > 0 || reconnects(t, r) > 0 {
+			t.Errorf("%d events were published twice, %v reconnects", v.Duplicates, reconnects(t, r))
+		}
+	})
+}
+
+func lock(t *testing.T, conn *pgx.Conn, f *fixture.Fixture, mode string) {
+	t.Helper()
+	for _, sql := range []string{"BEGIN", "LOCK TABLE " + f.Table.SQL() + " IN " + mode + " MODE"} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// write commits n events one by one.
+func write(t *testing.T, w *oracle.Writer, n int) {
+	t.Helper()
+	for range n {
+		if err := w.Commit(t.Context(), oracle.Event{AggregateType: "Order", AggregateID: "1", EventType: "created", Payload: "{}"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

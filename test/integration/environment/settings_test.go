@@ -1,0 +1,66 @@
+package environment
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"walrelay/test/harness"
+	"walrelay/test/integration/fixture"
+)
+
+// Settings of a database reach every session of it. None of them may change what is published, keep a
+// row from being settled, or end a session that is idle.
+func TestSettingsOfTheDatabase(t *testing.T) {
+	harness.EachVersion(t, func(t *testing.T, s *harness.Server) {
+		t.Parallel()
+		f := fixture.New(t, fixture.On(s), fixture.Payload("bytea"))
+		for setting, value := range map[string]string{
+			"datestyle":                     "German, DMY",
+			"intervalstyle":                 "sql_standard",
+			"timezone":                      "Asia/Kolkata",
+			"bytea_output":                  "escape",
+			"client_encoding":               "LATIN1",
+			"extra_float_digits":            "-15",
+			"search_path":                   "nowhere",
+			"standard_conforming_strings":   "off",
+			"synchronous_commit":            "off",
+			"default_transaction_isolation": "serializable",
+			"row_security":                  "off",
+			"idle_session_timeout":          "1s",
+			"statement_timeout":             "10s",
+			"lock_timeout":                  "1ms",
+			"quote_all_identifiers":         "on",
+			"enable_indexscan":              "off",
+			"jit_above_cost":                "0",
+		} {
+			f.DB.Exec(t, fmt.Sprintf("ALTER DATABASE %s SET %s = '%s'", f.DB.Name, setting, value))
+		}
+		r := f.Relay(t).Ready(t)
+		f.DB.Exec(t, `INSERT INTO public.outbox (event_id, aggregate_type, aggregate_id, event_type, payload, headers, created_at)
+			VALUES ('00000000-0000-4000-8000-000000000001', 'Order', '1', 'created', decode('00ff5c41', 'hex'), '{"f": 0.30000000000000004, "u": "\u00fc\u20ac"}', '2001-02-03 04:05:06.789012+05:30')`)
+		records := f.Events(t, 1)
+		if got := string(records[0].Value); got != "\x00\xff\\A" {
+			t.Errorf("payload %q", got)
+		}
+		for name, want := range map[string]string{"created_at": "2001-02-02T22:35:06.789012Z", "f": "0.30000000000000004", "u": "ü€"} {
+			if got, _ := harness.HeaderOf(records[0], name); got != want {
+				t.Errorf("header %s: %q, want %q", name, got, want)
+			}
+		}
+		settled(t, f)
+		// Longer than the time-out of idle sessions, two looks at the server included.
+		idle := time.After(11 * time.Second)
+		<-idle
+		if n := reconnects(t, r); n > 0 {
+			t.Errorf("%v sessions have ended", n)
+		}
+		r.Stop(t)
+	})
+}
+
+// settled is Fixture.Settled for a database whose search path does not lead to the table.
+func settled(t *testing.T, f *fixture.Fixture) {
+	t.Helper()
+	f.DB.Eventually(fixture.Within(t, fixture.Limit), t, "0", "SELECT count(*) FROM "+f.Table.SQL()+" WHERE published_at IS NULL")
+}
