@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -253,9 +254,14 @@ func (x *session) notice(n *pgconn.Notice) {
 }
 
 // endedSilently: a walsender that gave up on us, or on the decoding of something huge, closes the
-// connection without a word.
+// connection without a word. One that had not read our last status by then resets it.
 func endedSilently(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
 }
 
 // serverStopping: administrator shutdown, a server that starts or stops, or one that is gone.
