@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"walrelay/outbox"
@@ -98,22 +97,15 @@ func confirmedAll(t *testing.T, f *fixture.Fixture) {
 	statuses(t, f)
 }
 
-// lock holds the table so that rows can be read and nothing can be written or marked, until the
-// returned function is called. It takes no transaction id, so that slots of other tests can be made.
-func lock(t *testing.T, f *fixture.Fixture) (unlock func()) {
+// unmarkable lets no row be marked until the returned function is called: to the relay they all look
+// locked by somebody. Nothing waits, so that slots of other tests can be made meanwhile.
+func unmarkable(t *testing.T, f *fixture.Fixture) (markable func()) {
 	t.Helper()
-	tx, err := f.DB.Connect(t).Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), "LOCK TABLE "+f.Table.SQL()+" IN EXCLUSIVE MODE"); err != nil {
-		t.Fatal(err)
-	}
+	f.DB.Exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE lock_not_available; END';
+		CREATE TRIGGER refuse BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	return func() {
 		t.Helper()
-		if err := tx.Rollback(t.Context()); err != nil && !errors.Is(err, pgx.ErrTxClosed) {
-			t.Fatal(err)
-		}
+		f.DB.Exec(t, "DROP TRIGGER refuse ON outbox")
 	}
 }
 

@@ -84,20 +84,14 @@ func TestH11RowIdComesBack(t *testing.T) {
 	confirmedAll(t, f)
 	restore := image(t, f)
 
-	// A mark waits for the advisory lock, so that the row is published and its mark is owed.
-	f.DB.Exec(t, `CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(77); RETURN NEW; END';
-		CREATE TRIGGER wait BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION wait()`)
-	hold := f.DB.Connect(t)
-	if _, err := hold.Exec(t.Context(), "SELECT pg_advisory_lock(77)"); err != nil {
-		t.Fatal(err)
-	}
+	unmarkable(t, f)
 	lost := f.Writer(t)
 	commit(t, lost, order("lost"))
 	f.Events(t, 2)
 	eventually(t, "a mark is owed", func() bool { return r.Status().Unsettled == 1 })
 
 	kafka.Pause()
-	restore() // trigger and row are gone
+	restore() // the row is gone
 	reborn := f.Writer(t)
 	commit(t, reborn, order("reborn"))
 	was, is := lost.Committed()[0], reborn.Committed()[0]
