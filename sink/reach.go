@@ -15,18 +15,24 @@ import (
 // reach knows whether Kafka can be reached, and says so once for each change. kgo tells it of every
 // connection (it is a hook), the topic lookups of every request.
 //
-// Kafka is unreachable when a connection could not be opened and none is open, or when a request got
+// Kafka is unreachable when a connection could not be opened and none is alive, or when a request got
 // no answer at all. One dead broker of several is not that: kgo goes on with the others, and records
 // that only the dead one could take are watched by their age.
+//
+// A connection that is open is not for that reason alive. kgo reads from it only while it waits for an
+// answer, so one that it made to find the cluster, and has not used since, outlives the cluster by
+// connIdleTimeout.
 type reach struct {
 	log   *slog.Logger
 	fatal chan error // what no retry mends: refused credentials
 
 	mu struct {
 		sync.Mutex
-		open  map[net.Conn]struct{}
+		open  map[net.Conn]int32  // the node at the other end; below 0: an address of KAFKA_BROKERS, used until nodes are known
+		heard map[int32]time.Time // of each node, the last answer
 		state reachState
 		since time.Time
+		err   error // of the last failure, while unreachable
 	}
 }
 
@@ -40,7 +46,8 @@ const (
 
 func newReach(log *slog.Logger) *reach {
 	r := &reach{log: log, fatal: make(chan error, 1)}
-	r.mu.open = make(map[net.Conn]struct{})
+	r.mu.open = make(map[net.Conn]int32)
+	r.mu.heard = make(map[int32]time.Time)
 	return r
 }
 
@@ -50,18 +57,56 @@ func (r *reach) connected() bool {
 	return r.mu.state == reachable
 }
 
+// why is nil while Kafka can be reached.
+func (r *reach) why() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch r.mu.state {
+	case reachable:
+		return nil
+	case unreachable:
+		return r.mu.err
+	}
+	return errors.New("no broker has answered yet")
+}
+
 // OnBrokerConnect is called by kgo after each attempt to connect, with the greeting and the login in it.
 func (r *reach) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, conn net.Conn, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
-		r.mu.open[conn] = struct{}{}
+		r.mu.open[conn] = meta.NodeID
 		r.upLocked()
 		return
 	}
-	if len(r.mu.open) == 0 {
+	if !r.aliveLocked(meta.NodeID, time.Now()) {
 		r.downLocked(err, net.JoinHostPort(meta.Host, fmt.Sprint(meta.Port)))
 	}
+}
+
+// trust is how long an answer vouches for the other connections to its node.
+const trust = 5 * time.Second
+
+// aliveLocked says whether any open connection is worth anything, now that failed could not be connected
+// to. An idle one to another node is: kgo will use it before it gives up, and will notice then.
+func (r *reach) aliveLocked(failed int32, now time.Time) bool {
+	for _, node := range r.mu.open {
+		if node >= 0 && node != failed || now.Sub(r.mu.heard[node]) < trust {
+			return true
+		}
+	}
+	return false
+}
+
+// OnBrokerRead is called by kgo after each answer, and when none could be read.
+func (r *reach) OnBrokerRead(meta kgo.BrokerMetadata, _ int16, _ int, _, _ time.Duration, err error) {
+	if err != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.heard[meta.NodeID] = time.Now()
+	r.upLocked()
 }
 
 // OnBrokerDisconnect is called by kgo when a connection ends, also one that was never ready to use and
@@ -93,7 +138,7 @@ func (r *reach) upLocked() {
 	case unreachable:
 		r.log.Info("kafka reachable again", "after", now.Sub(r.mu.since).Round(time.Millisecond))
 	}
-	r.mu.state, r.mu.since = reachable, now
+	r.mu.state, r.mu.since, r.mu.err = reachable, now, nil
 }
 
 func (r *reach) downLocked(err error, broker string) {
@@ -106,6 +151,7 @@ func (r *reach) downLocked(err error, broker string) {
 		default:
 		}
 	}
+	r.mu.err = err
 	if r.mu.state == unreachable {
 		return
 	}
