@@ -90,6 +90,7 @@ type State struct {
 	Since   time.Time
 	Heard   time.Time // last message of the server
 	Told    time.Time // last status that was written
+	Full    bool      // Kafka has a whole window to acknowledge: until then nothing is read
 	Watch   Watch     // what the last watch statement saw
 	tracker *checkpoint.Tracker
 }
@@ -333,7 +334,7 @@ func (s *Source) Ready() error {
 		if silent := now.Sub(st.Told); silent > s.cfg.StatusInterval+statusTimeout {
 			return fmt.Errorf("no status was written for %v", silent.Round(time.Second))
 		}
-		if silent := now.Sub(st.Heard); silent > 2*minSenderTimeout {
+		if silent := now.Sub(st.Heard); silent > 2*minSenderTimeout && !st.Full {
 			return fmt.Errorf("nothing was heard from PostgreSQL for %v", silent.Round(time.Second))
 		}
 		return nil

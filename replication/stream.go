@@ -206,10 +206,11 @@ func (x *session) tick() error {
 	if !x.flood.until.IsZero() && now.After(x.flood.until) {
 		return errors.Join(errStopping, x.sendStatus(false))
 	}
-	if err := x.sendStatus(now.Sub(x.heard) > silence); err != nil {
+	full := !x.hasRoom() // then an answer would lie unread
+	if err := x.sendStatus(now.Sub(x.heard) > silence && !full); err != nil {
 		return fmt.Errorf("send status: %w", err)
 	}
-	x.update(func(st *State) { st.Told, st.Heard = now, x.heard })
+	x.update(func(st *State) { st.Told, st.Heard, st.Full = now, x.heard, full })
 	return x.setDeadline()
 }
 
