@@ -107,9 +107,13 @@ func (w *world) refuse(event outbox.EventID) {
 // MoveLeaders gives every partition another leader.
 type MoveLeaders struct{}
 
-func (a MoveLeaders) String() string { return "every partition moves to another broker" }
+func (a MoveLeaders) String() string { return "every partition moves to the next broker" }
 
-func (a MoveLeaders) do(w *world) { w.kafka.ShufflePartitionLeaders() }
+func (a MoveLeaders) do(w *world) {
+	if err := w.lead(w.leader + 1); err != nil {
+		w.say(NothingRuns, "a partition could not be moved: %v", err)
+	}
+}
 
 // SlowKafka delays everything between relays and brokers, acknowledgements above all.
 type SlowKafka struct{ Delay, For time.Duration }

@@ -206,27 +206,40 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// journal is the log of all relays of a history. It keeps the end, which is what a failure is told by.
+// journal is the log of all relays of a history: its beginning and its end.
 type journal struct {
-	mu    sync.Mutex
-	lines [][]byte
+	mu          sync.Mutex
+	first, last [][]byte
+	left        int // lines in between
 }
 
-const journalLines = 400
+const (
+	firstLines = 150
+	lastLines  = 40
+)
 
 func (j *journal) add(line []byte) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if len(j.lines) == journalLines {
-		j.lines = append(j.lines[:0], j.lines[journalLines/4:]...)
+	if len(j.first) < firstLines {
+		j.first = append(j.first, line)
+		return
 	}
-	j.lines = append(j.lines, line)
+	if len(j.last) == lastLines {
+		j.last = append(j.last[:0], j.last[1:]...)
+		j.left++
+	}
+	j.last = append(j.last, line)
 }
 
 func (j *journal) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return string(bytes.Join(j.lines, nil))
+	s := string(bytes.Join(j.first, nil))
+	if j.left > 0 {
+		s += fmt.Sprintf("... %d lines ...\n", j.left)
+	}
+	return s + string(bytes.Join(j.last, nil))
 }
 
 // prefixed writes lines to a journal, each with the same words before it.

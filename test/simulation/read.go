@@ -14,7 +14,7 @@ func (w *world) read() ([]*kgo.Record, error) {
 	partitions := make(map[string]map[int32]kgo.Offset)
 	var ends int64
 	left := make(map[string]int64) // records that are not read yet, by topic and partition
-	for _, topic := range w.topics() {
+	for _, topic := range topics() {
 		for _, p := range w.kafka.PartitionInfos(topic) {
 			if p.HighWatermark == 0 {
 				continue
@@ -30,6 +30,8 @@ func (w *world) read() ([]*kgo.Record, error) {
 	if ends == 0 {
 		return nil, nil
 	}
+	w.kafkaNet.SetLatency(0)
+	w.kafkaNet.SetBuffer(1 << 20)
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(brokerAddress(0)), kgo.Dialer(w.kafkaNet.From("10.9.9.9")), kgo.DisableClientMetrics(),
 		kgo.ConsumePartitions(partitions), kgo.FetchMaxWait(100*time.Millisecond),
@@ -55,12 +57,12 @@ func (w *world) read() ([]*kgo.Record, error) {
 }
 
 // topics are those that a row can belong on.
-func (w *world) topics() []string {
-	topics := append([]string(nil), owned[:]...)
+func topics() []string {
+	all := append([]string(nil), owned[:]...)
 	for _, a := range aggregates {
 		for _, e := range events {
-			topics = append(topics, "app."+a+"."+e)
+			all = append(all, "app."+a+"."+e)
 		}
 	}
-	return topics
+	return all
 }

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -50,7 +51,7 @@ func (s *shrinker) try(p Plan) bool {
 		if !s.more() {
 			return false
 		}
-		r := play(s.t, p)
+		r := play(s.t, p, new(atomic.Int64))
 		for _, v := range r.Broken {
 			for _, first := range s.best.Broken {
 				if v.Promise == first.Promise {

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"os"
@@ -20,7 +21,17 @@ var (
 	told = flag.Bool("sim.plan", false, "print the plan of each history")
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	if code == 0 && stopped.Load() == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
 
 // Every history keeps every promise. Seeds follow each other from -sim.seed on.
 func TestHistories(t *testing.T) {
@@ -42,51 +53,76 @@ func TestHistories(t *testing.T) {
 		sync.Mutex
 		Counts
 	}
+	var broken atomic.Int32
 	began := time.Now()
 	t.Cleanup(func() { t.Logf("%v in %v", total.Counts, time.Since(began).Round(time.Millisecond)) })
 	for i := range runtime.GOMAXPROCS(0) {
 		t.Run(fmt.Sprint("worker", i), func(t *testing.T) {
 			t.Parallel()
-			for !t.Failed() {
-				i := next.Add(1) - 1
-				if i >= n {
-					return
+			for i := next.Add(1) - 1; i < n; i = next.Add(1) - 1 {
+				r, ok := history(t, Generate(first+i))
+				if !ok {
+					t.Logf("seed %d was left standing", r.Plan.Seed)
 				}
-				r := history(t, Generate(first+i))
 				total.Lock()
 				total.add(r.Counts)
 				total.Unlock()
+				if len(r.Broken) > 0 {
+					story(t, r, broken.Add(1) <= stories)
+				}
 			}
 		})
 	}
 }
 
-// realTime is how long one history may take by the clock on the wall. One that takes longer spins: in
-// virtual time nothing waits.
-const realTime = 3 * time.Minute
+// standstill is how long, by the clock on the wall, a history may go without a tick of its own clock.
+const standstill = time.Minute
 
-// history plays a plan and tells the story of one that breaks a promise.
-func history(t *testing.T, p Plan) Result {
+// history plays a plan. ok is false where virtual time has stopped because a goroutine of kgo waits for
+// a mutex that another one holds while it sleeps: nothing is wrong then but the means.
+func history(t *testing.T, p Plan) (r Result, ok bool) {
 	t.Helper()
 	if *told {
 		t.Log(p)
 	}
-	watchdog := time.AfterFunc(realTime, func() {
-		buf := make([]byte, 1<<20)
-		fmt.Fprintf(os.Stderr, "seed %d does not end:\n%s\n%s\n", p.Seed, p, buf[:runtime.Stack(buf, true)])
+	var ticks atomic.Int64
+	done := make(chan Result, 1)
+	go func() { done <- play(t, p, &ticks) }()
+	for before := int64(-1); ; {
+		select {
+		case r := <-done:
+			return r, true
+		case <-time.After(standstill):
+		}
+		if now := ticks.Load(); now != before {
+			before = now
+			continue
+		}
+		buf := make([]byte, 4<<20)
+		stacks := buf[:runtime.Stack(buf, true)]
+		if bytes.Contains(stacks, []byte("[sync.Mutex.Lock")) && bytes.Contains(stacks, []byte("kgo.(*Client).producerID(")) {
+			stopped.Add(1)
+			return Result{Plan: p}, false
+		}
+		fmt.Fprintf(os.Stderr, "seed %d stands still:\n%s\n%s\n", p.Seed, p, stacks)
 		os.Exit(2)
-	})
-	r := play(t, p)
-	watchdog.Stop()
-	if len(r.Broken) > 0 {
-		story(t, r)
 	}
-	return r
 }
 
-func story(t *testing.T, r Result) {
+// stopped counts the histories that were left standing; their goroutines stay.
+var stopped atomic.Int32
+
+// stories is how many histories are told in full. Most failures of a run have one cause.
+const stories = 2
+
+// story fails the test with a history that broke a promise, in full after shrinking it.
+func story(t *testing.T, r Result, full bool) {
 	t.Helper()
 	first := r
+	if !full {
+		t.Errorf("seed %d: %v", r.Plan.Seed, r.Broken[0])
+		return
+	}
 	r = Shrink(t, r, time.Minute)
 	var b strings.Builder
 	for _, v := range r.Broken {

@@ -261,22 +261,31 @@ func (w *world) overtook(first, second outbox.EventID) bool {
 	return false
 }
 
-// judgeDuplicates replays what each relay did. A relay that goes on after a reconnect does not hand
-// over again what it knows to be on Kafka: the longest run of events, from the first that it saw, that
-// are acknowledged to it. Of a server with another history it knows nothing.
+// memory is what a relay knows of the stream, as the ledger saw it.
+type memory struct {
+	from  time.Time
+	acked map[*fate]bool
+	first int // its first event, as a place in the order of commits
+	last  int // the last one handed over; a stream only goes forwards, so a step back is a new session
+	known int // what this session must not hand over again: everything from first up to here
+}
+
+// judgeDuplicates replays what each relay did. A session that follows another in one process does not
+// hand over again what the process knows to be on Kafka: the longest run of events, from the first
+// that it saw, that were acknowledged to it. Of a server with another history it knows nothing.
 func (w *world) judgeDuplicates(order []*expected, byID map[outbox.EventID]*expected) {
-	type memory struct {
-		acked map[*fate]bool
-		known int // order[:known], from its first event on, is acknowledged
-		from  time.Time
-		began bool
+	var given []*expected
+	for _, e := range order {
+		if e.given {
+			given = append(given, e)
+		}
 	}
 	memories := make(map[int]*memory)
 	for _, d := range w.ledger.deeds {
 		m := memories[d.process]
 		forget, _ := slices.BinarySearchFunc(w.rewritten, d.at, time.Time.Compare)
 		if m == nil || forget > 0 && m.from.Before(w.rewritten[forget-1]) {
-			m = &memory{acked: make(map[*fate]bool), from: d.at}
+			m = &memory{from: d.at, acked: make(map[*fate]bool), first: -1}
 			memories[d.process] = m
 		}
 		e := byID[d.event.id]
@@ -284,13 +293,21 @@ func (w *world) judgeDuplicates(order []*expected, byID map[outbox.EventID]*expe
 		case d.what == acked:
 			m.acked[d.event] = true
 		case d.what != handed || e == nil:
-		case !m.began:
-			m.began, m.known = true, e.at
+		case m.first < 0:
+			m.first, m.last, m.known = e.at, e.at, e.at
 		default:
-			for m.known < len(order) && (order[m.known].given || m.acked[w.ledger.events[order[m.known].row.EventID]]) {
-				m.known++
+			if e.at <= m.last {
+				for m.known < len(order) && m.acked[w.ledger.events[order[m.known].row.EventID]] {
+					m.known++
+				}
 			}
-			if e.at < m.known && m.acked[d.event] {
+			for _, g := range given { // it has passed over it, so it knows that it may
+				if f := w.ledger.events[g.row.EventID]; m.last < g.at && g.at < e.at {
+					m.acked[f] = true
+				}
+			}
+			m.last = e.at
+			if e.at >= m.first && e.at < m.known {
 				w.sayAt(d.at.Sub(w.began), BoundedDuplicates, "relay %d hands over event %s again, although it and every event before it was acknowledged to that relay", d.process, d.event.id)
 			}
 		}

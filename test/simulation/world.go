@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"walrelay/checkpoint"
 	"walrelay/outbox"
+	"walrelay/replication"
 	"walrelay/test/pgfake"
 	"walrelay/test/pgfake/memnet"
 )
@@ -39,6 +41,7 @@ const (
 // world is one history as it happens.
 type world struct {
 	plan        Plan
+	ticks       *atomic.Int64
 	postgresNet *memnet.Network
 	kafkaNet    *memnet.Network
 	pg          *pgfake.Server
@@ -53,6 +56,7 @@ type world struct {
 	mu        sync.Mutex
 	banned    map[string]bool
 	ports     []*memnet.Listener
+	leader    int     // broker of all partitions
 	recent    []int64 // ids of rows that faults may touch
 	poison    map[outbox.EventID]bool
 	images    []image
@@ -84,21 +88,22 @@ const (
 
 func brokerAddress(n int) string { return fmt.Sprintf("127.0.0.1:%d", firstPort+n) }
 
-// play runs the plan in a bubble of its own. It reports nothing to t.
-func play(t *testing.T, p Plan) (r Result) {
+// play runs the plan in a bubble of its own. It reports nothing to t. Every look at the world adds to
+// ticks, so that who waits outside sees whether time passes.
+func play(t *testing.T, p Plan, ticks *atomic.Int64) (r Result) {
 	defer func() {
 		if why := recover(); why != nil {
 			r.Broken = append(r.Broken, Violation{NothingRuns, 0, fmt.Sprint(why)})
 		}
 	}()
 	r.Plan = p
-	synctest.Test(t, func(*testing.T) { newWorld(p).live(&r) })
+	synctest.Test(t, func(*testing.T) { newWorld(p, ticks).live(&r) })
 	return r
 }
 
-func newWorld(p Plan) *world {
+func newWorld(p Plan, ticks *atomic.Int64) *world {
 	w := &world{
-		plan: p, postgresNet: memnet.New(), kafkaNet: memnet.New(), ledger: newLedger(), log: &journal{}, began: time.Now(),
+		plan: p, ticks: ticks, postgresNet: memnet.New(), kafkaNet: memnet.New(), ledger: newLedger(), log: &journal{}, began: time.Now(),
 		banned: make(map[string]bool), poison: make(map[outbox.EventID]bool),
 		excuses: make(map[exit]time.Time), exits: make(map[string]int),
 	}
@@ -174,7 +179,7 @@ func (w *world) open(servers *errgroup.Group) error {
 	for i := range ports {
 		ports[i] = firstPort + i
 	}
-	w.kafka, err = kfake.NewCluster(
+	opts := []kfake.Opt{
 		kfake.NumBrokers(len(ports)), kfake.Ports(ports...), kfake.DefaultNumPartitions(w.plan.Setup.Partitions), kfake.SleepOutOfOrder(),
 		kfake.ListenFn(func(network, address string) (net.Listener, error) {
 			l, err := w.kafkaNet.Listen(network, address)
@@ -183,17 +188,47 @@ func (w *world) open(servers *errgroup.Group) error {
 			}
 			return l, err
 		}),
-	)
-	return err
+	}
+	if len(ports) > 1 {
+		opts = append(opts, kfake.SeedTopics(int32(w.plan.Setup.Partitions), topics()...))
+	}
+	if w.kafka, err = kfake.NewCluster(opts...); err != nil {
+		return err
+	}
+	return w.lead(0)
 }
 
-// awaitSlot waits for the relay to make its slot: rows that are older would be no part of its stream.
+// lead makes one broker the leader of every partition.
+//
+// Spread over brokers they would stop virtual time: kgo holds a mutex while it asks for a producer id,
+// and the connections to two brokers that want one at the same time wait for each other in a way that
+// the bubble does not know from work. So topics are there from the start where there are several
+// brokers, and move from one to the next as one.
+func (w *world) lead(broker int) error {
+	if w.plan.Setup.Brokers == 1 {
+		return nil
+	}
+	w.leader = broker % w.plan.Setup.Brokers
+	for _, topic := range topics() {
+		for p := range w.plan.Setup.Partitions {
+			if err := w.kafka.MoveTopicPartition(topic, int32(p), int32(w.leader)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// awaitSlot waits for the relay to make its slot and to stream: rows that are older than a slot would
+// be no part of its stream, and the relay refuses to make one where there are such rows.
 func (w *world) awaitSlot() {
 	if w.plan.Setup.Slot {
 		w.pg.CreateSlot(slotName)
+		w.began = time.Now()
+		return
 	}
 	for range 400 {
-		if _, ok := w.pg.Slot(slotName); ok {
+		if p := w.replicas[0].process(); p != nil && p.relay.Status().Phase == string(replication.PhaseStreaming) {
 			break
 		}
 		time.Sleep(looking)
@@ -215,6 +250,7 @@ func (w *world) watchUntil(at time.Time) {
 
 // look checks what must hold at every moment, and keeps images for Restore.
 func (w *world) look() {
+	w.ticks.Add(1)
 	for _, r := range w.replicas {
 		if p := r.process(); p != nil {
 			w.noteMemory(p)
@@ -264,8 +300,8 @@ func (w *world) left() string {
 	if n := w.pg.Unmarked(); n > 0 && w.plan.Setup.After != checkpoint.Keep {
 		return fmt.Sprintf("%d rows are not settled", n)
 	}
-	if insert, _ := w.pg.LSN(); slot.ConfirmedFlushLSN < insert {
-		return fmt.Sprintf("the slot has confirmed %s and the WAL ends at %s", slot.ConfirmedFlushLSN, insert)
+	if _, flush := w.pg.LSN(); slot.ConfirmedFlushLSN < flush {
+		return fmt.Sprintf("the slot has confirmed %s and the WAL ends at %s", slot.ConfirmedFlushLSN, flush)
 	}
 	return ""
 }
