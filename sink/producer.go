@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 )
@@ -44,6 +45,7 @@ type Producer struct {
 	client      atomic.Pointer[kgo.Client]
 	outstanding atomic.Int64
 	draining    atomic.Bool   // nothing is taken until the client has been replaced
+	doubted     atomic.Bool   // a broker's error has failed a record: the client may be of no more use
 	drained     chan struct{} // nudged when draining and outstanding is 0
 }
 
@@ -155,6 +157,11 @@ func (p *Producer) failed(t *topic, err error) {
 		t.facts.Store(nil)
 	case Row:
 		t.facts.Store(nil)
+	case Session:
+		if _, answered := errors.AsType[*kerr.Error](err); answered {
+			p.doubted.Store(true)
+			nudge(p.topics.ask)
+		}
 	}
 }
 

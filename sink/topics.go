@@ -193,6 +193,12 @@ func (ts *topics) run(ctx context.Context) error {
 			ts.wantAll()
 		}
 		ts.take(waiting)
+		if err := ts.p.revive(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
 		if err := ts.lookupDue(ctx, waiting); err != nil {
 			if ctx.Err() != nil {
 				return nil
