@@ -345,6 +345,11 @@ func (x *session) insert(ev *outbox.Event, fault *decoder.RowError) error {
 	case fate == skip:
 		x.tracker.Skip(1)
 		return nil
+	case x.past.givenUp[row.EventID] && x.after == checkpoint.Delete:
+		// The row stays in the table, marked: a later process that reads the event again, because the
+		// server was not told in time or has forgotten, knows by it that the event was given up.
+		x.tracker.Skip(1)
+		return nil
 	case fate == settle, x.past.givenUp[row.EventID]:
 		x.tracker.AddResolved(row)
 		return nil
