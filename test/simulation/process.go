@@ -62,6 +62,7 @@ func (r *replica) run(ctx context.Context) {
 		r.set(p)
 		err = p.relay.Run(runCtx)
 		r.set(nil)
+		r.w.log.add(fmt.Appendf(nil, "[%d] t=%.3fs ended: %v\n", p.n, time.Since(bubbleStart).Seconds(), err))
 		stop()
 		p.stop()
 		r.w.noteMemory(p)

@@ -1,0 +1,40 @@
+package simulation
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"walrelay/checkpoint"
+)
+
+// plain is a setup with nothing in it that is slow or rare.
+func plain(after checkpoint.AfterPublish) Setup {
+	return Setup{After: after, Major: 17, Brokers: 1, Partitions: 1, Relays: 1, MaxMessage: 16 << 10, Status: time.Second, Buffer: 256 << 10}
+}
+
+// The histories below once broke a promise. Each is what was left of a seed after shrinking.
+func TestFound(t *testing.T) {
+	for name, p := range map[string]Plan{
+		"a producer id is refused once": {Setup: plain(checkpoint.Mark), Steps: []Step{
+			{time.Second, AskError{kmsg.InitProducerID, kerr.UnknownServerError, 3, 2 * time.Second}},
+			{time.Second + 100*time.Millisecond, Write{Seed: 1, Rows: 1, Keys: 1}},
+		}},
+		"an event is given up, and read again before the server was told": {Setup: plain(checkpoint.Delete), Steps: []Step{
+			{time.Second, Write{Seed: 1, Rows: 4, Keys: 4, Poison: Unreadable}},
+			{2 * time.Second, Write{Seed: 2, Rows: 1, Keys: 1, Poison: Refused}},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for range tries {
+				if r := play(t, p, new(atomic.Int64)); len(r.Broken) > 0 {
+					t.Fatalf("%v\n%s\n%s", r.Broken, r.Plan, r.Log)
+				}
+			}
+		})
+	}
+}
