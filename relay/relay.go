@@ -187,6 +187,9 @@ func (r *Relay) awaitPromises(hard context.Context) error {
 func (r *Relay) report(err error) {
 	e := &ending{reason: reason(err), err: err, at: time.Now()}
 	r.metrics.sessions.WithLabelValues(e.reason).Inc()
+	if _, given := errors.AsType[*replication.PoisonError](err); given {
+		return // it was said that the event is given up
+	}
 	if last := r.failed.Swap(e); last != nil && last.err.Error() == err.Error() {
 		r.log.Debug("session ended again", "reason", e.reason, "error", err)
 		return
@@ -202,8 +205,5 @@ func (r *Relay) Ready() error {
 		}
 		return err
 	}
-	if !r.sink.Connected() {
-		return errors.New("kafka cannot be reached")
-	}
-	return nil
+	return r.sink.Reachable()
 }

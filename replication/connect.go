@@ -133,6 +133,12 @@ func connectError(cfg *pgx.ConnConfig, err error) error {
 		}
 	case "42501":
 		return noReplication(cfg.User, pg)
+	case "42704": // undefined object: a setting of ours that came with PostgreSQL 14, or one of DATABASE_URL
+		return &FatalError{
+			Reason: fmt.Sprintf("PostgreSQL at %s does not know a setting of the connection", hosts(cfg)),
+			Remedy: "walrelay needs PostgreSQL 14 or later; on such a server, take the parameter out of DATABASE_URL",
+			Err:    pg,
+		}
 	}
 	return fmt.Errorf("connect to PostgreSQL: %w", err)
 }

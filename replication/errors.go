@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pglogrepl"
-
 	"walrelay/checkpoint"
 	"walrelay/outbox"
 )
@@ -60,11 +58,16 @@ type PoisonError struct {
 	EventID  outbox.EventID
 	Position outbox.Position
 	Err      error
+	Remedy   string // what to type to give the event up; set by Source.GiveUp
 }
 
 func (e *PoisonError) Error() string {
-	return fmt.Sprintf("event %s (row %d, position %s) cannot be published: %v; mend or remove the cause and start walrelay again (to give the event up, advance the slot past %s)",
-		e.EventID, e.RowID, e.Position, e.Err, pglogrepl.LSN(e.Position.LSN))
+	text := fmt.Sprintf("event %s (row %d, position %s) cannot be published: %v; mend the cause and start walrelay again",
+		e.EventID, e.RowID, e.Position, e.Err)
+	if e.Remedy == "" {
+		return text
+	}
+	return text + "; or give the event up: " + e.Remedy
 }
 func (e *PoisonError) Unwrap() error { return e.Err }
 

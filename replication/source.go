@@ -264,8 +264,11 @@ func (s *Source) Slot() string { return s.cfg.Slot }
 func (s *Source) Isolate(last outbox.Position) { s.past.alone = last }
 
 // GiveUp asks the table whether an operator has marked the row of a poison event: then the next
-// sessions pass over the event instead of stopping at it.
+// sessions pass over the event instead of stopping at it. Where not, p is told what to type.
 func (s *Source) GiveUp(ctx context.Context, p *PoisonError) (bool, error) {
+	// Where there is no row to mark, only the slot can pass over the event, and over its whole transaction.
+	p.Remedy = fmt.Sprintf("SELECT pg_replication_slot_advance('%s', pg_lsn '%s' + 1), which gives up its whole transaction",
+		s.cfg.Slot, pglogrepl.LSN(p.Position.LSN))
 	if p.EventID == (outbox.EventID{}) {
 		return false, nil
 	}
@@ -274,18 +277,28 @@ func (s *Source) GiveUp(ctx context.Context, p *PoisonError) (bool, error) {
 		return false, err
 	}
 	defer conn.Close(ctx)
+	mark, id := pgx.Identifier{s.columns.PublishedAt}.Sanitize(), pgx.Identifier{s.columns.ID}.Sanitize()
 	var marked bool
 	err = conn.QueryRow(ctx, fmt.Sprintf("/* walrelay:given-up */ SELECT %s IS NOT NULL FROM %s WHERE %s = $1 AND %s = $2",
-		pgx.Identifier{s.columns.PublishedAt}.Sanitize(), s.table.SQL(), pgx.Identifier{s.columns.ID}.Sanitize(), pgx.Identifier{s.columns.EventID}.Sanitize()),
-		p.RowID, p.EventID.String()).Scan(&marked)
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && !marked {
+		mark, s.table.SQL(), id, pgx.Identifier{s.columns.EventID}.Sanitize()), p.RowID, p.EventID.String()).Scan(&marked)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), unanswerable(err):
 		return false, nil
-	}
-	if err != nil {
+	case err != nil:
 		return false, fmt.Errorf("look for the row of event %s: %w", p.EventID, err)
+	case !marked:
+		p.Remedy = fmt.Sprintf("UPDATE %s SET %s = now() WHERE %s = %d", s.table.SQL(), mark, id, p.RowID)
+		return false, nil
 	}
 	s.past.givenUp[p.EventID] = true
 	return true, nil
+}
+
+// unanswerable is a table without the column, or one that this role may not read; both serve
+// RELAY_AFTER_PUBLISH=keep.
+func unanswerable(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && (pg.Code == "42703" || pg.Code == "42501")
 }
 
 // Settled is the position that the last session had settled, for telling progress from its absence.

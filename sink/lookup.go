@@ -63,7 +63,8 @@ func (ts *topics) lookup(ctx context.Context, due map[string]*topic) error {
 		case errors.Is(err, kerr.UnknownTopicOrPartition):
 			t.missing = true
 			if !ts.p.cfg.TopicCreate {
-				ts.refuse(t, err, "create the topic, or set KAFKA_TOPIC_CREATE=true")
+				ts.refuse(t, err, fmt.Sprintf("create the topic (kafka-topics.sh --bootstrap-server %s --create --topic %s), or set KAFKA_TOPIC_CREATE=true",
+					strings.Join(ts.p.cfg.Brokers, ","), t.name))
 				continue
 			}
 			create = append(create, t)

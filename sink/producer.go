@@ -8,7 +8,9 @@ package sink
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -181,6 +183,14 @@ func (p *Producer) Outstanding() int64 { return p.outstanding.Load() }
 
 // Connected reports whether a connection to a broker is open, or the last one was closed for being idle.
 func (p *Producer) Connected() bool { return p.reach.connected() }
+
+// Reachable is nil while Connected, and says otherwise what stands in the way.
+func (p *Producer) Reachable() error {
+	if err := p.reach.why(); err != nil {
+		return fmt.Errorf("kafka at %s cannot be reached: %w: check KAFKA_BROKERS and that the brokers run", strings.Join(p.cfg.Brokers, ","), err)
+	}
+	return nil
+}
 
 // Flush waits until every outstanding record has been reported to its Acker, or ctx ends.
 func (p *Producer) Flush(ctx context.Context) error { return p.client.Load().Flush(ctx) }

@@ -72,6 +72,11 @@ func Find(ctx context.Context, cfg Config, major int) (Binaries, error) {
 			return b, nil
 		}
 	}
+	if cache, err := cacheFolder(cfg); err == nil && major == tooOld().Major {
+		if b, err := identify(ctx, filepath.Join(folderOf(cache, tooOld()), "bin")); err == nil {
+			return b, nil
+		}
+	}
 	return Binaries{}, ErrNotFound
 }
 
@@ -141,8 +146,16 @@ func newestFirst(all []Binaries) {
 
 var versionPattern = regexp.MustCompile(`\(PostgreSQL\) (\d+)(?:\.(\d+))?`)
 
-// inspect asks the server in dir for its version.
+// inspect asks the server in dir for its version, and refuses what walrelay does not support.
 func inspect(ctx context.Context, dir string) (Binaries, error) {
+	b, err := identify(ctx, dir)
+	if err == nil && b.Major < oldestMajor {
+		return Binaries{}, fmt.Errorf("%s is too old: PostgreSQL %d or later is needed", b, oldestMajor)
+	}
+	return b, err
+}
+
+func identify(ctx context.Context, dir string) (Binaries, error) {
 	for _, name := range []string{"initdb", "postgres"} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil {
@@ -163,8 +176,5 @@ func inspect(ctx context.Context, dir string) (Binaries, error) {
 	b := Binaries{Dir: dir}
 	b.Major, _ = strconv.Atoi(string(m[1])) // digits, by the pattern
 	b.Minor, _ = strconv.Atoi(string(m[2]))
-	if b.Major < oldestMajor {
-		return Binaries{}, fmt.Errorf("%s is too old: PostgreSQL %d or later is needed", b, oldestMajor)
-	}
 	return b, nil
 }

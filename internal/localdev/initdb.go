@@ -33,9 +33,11 @@ func (s *Server) initialise(ctx context.Context, parent string) (err error) {
 		}
 	}
 	// PostgreSQL syncs what it writes; initdb's own output need not be: without it the folder is of no use.
-	initdb := exec.Command(filepath.Join(s.binaries.Dir, "initdb"),
-		"--pgdata="+s.data(), "--username=postgres", "--auth=trust",
-		"--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
+	args := []string{"--pgdata=" + s.data(), "--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"}
+	if s.binaries.Major >= oldestMajor {
+		args = append(args, "--no-instructions")
+	}
+	initdb := exec.Command(filepath.Join(s.binaries.Dir, "initdb"), args...)
 	p, err := s.spawn(initdb, syscall.SIGKILL)
 	if err != nil {
 		return err

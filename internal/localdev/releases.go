@@ -26,11 +26,17 @@ func Releases() []Release {
 	}
 }
 
+// tooOld is what walrelay refuses, for the test of that: it is had by its major only and never listed.
+func tooOld() Release { return Release{13, 23, "13.23.0"} }
+
 // releaseOf is the release of that major; 0 is the newest.
 func releaseOf(major int) (Release, error) {
 	all := Releases()
-	if major == 0 {
+	switch major {
+	case 0:
 		return all[0], nil
+	case tooOld().Major:
+		return tooOld(), nil
 	}
 	i := slices.IndexFunc(all, func(r Release) bool { return r.Major == major })
 	if i < 0 {

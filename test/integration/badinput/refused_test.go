@@ -114,6 +114,10 @@ func refusedTables() []refusal {
 			want: []string{`database "{db}_gone" does not exist at 127.0.0.1:`, "DATABASE_URL"},
 		},
 		{
+			name: "unknown parameter", env: map[string]string{"DATABASE_URL": "{gone}?serach_path=shop"},
+			want: []string{`unrecognized configuration parameter "serach_path"`, "take the parameter out of DATABASE_URL"},
+		},
+		{
 			name: "column of the wrong type", sql: []string{"ALTER TABLE outbox ALTER COLUMN payload TYPE int USING 1"},
 			want: []string{`column "payload"`, "public.outbox", "jsonb, json, text, varchar or bytea"},
 		},

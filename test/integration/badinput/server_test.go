@@ -89,13 +89,18 @@ func TestSlotDroppedWhileDown(t *testing.T) {
 	second.Stop(t)
 }
 
-// PostgreSQL 13 is one version too old.
+// PostgreSQL 13 is one version too old, for the relay and for the migration.
 func TestTooOld(t *testing.T) {
 	t.Parallel()
-	server := harness.Fresh(t, harness.NoSync(), harness.Major(13))
-	f := newFixture(t, server, harness.Kafka(t))
-	f.DB.Exec(t, insertRow)
-	expect(t, run(t, f.Environ()).message(t, 1), "PostgreSQL 13 is too old", "PostgreSQL 14 or later")
+	f := fixture.New(t, fixture.On(harness.Postgres(t, harness.NoSync(), harness.Major(13))), fixture.Set("LOG_FORMAT", "text"), fixture.Bare())
+	migrate := run(t, f.Environ(), "migrate", "up")
+	if code := migrate.Code(t); code != 1 {
+		t.Errorf("migrate up: exit code %d, want 1", code)
+	}
+	expect(t, migrate.Log(), "walrelay: PostgreSQL 13.", "too old", "14 or newer")
+	f.DB.Exec(t, "CREATE TABLE outbox (id bigint PRIMARY KEY, published_at timestamptz)")
+	f.DB.Exec(t, "INSERT INTO outbox VALUES (1)")
+	expect(t, run(t, f.Environ()).message(t, 1), "does not know a setting of the connection", "walrelay needs PostgreSQL 14 or later")
 	remains(t, f, unmarked, 1, "none")
 }
 
