@@ -135,9 +135,6 @@ func (x *session) waitFor(what func() bool, also <-chan struct{}) error {
 	case <-x.woken:
 	case <-also:
 	case <-timer.C:
-		if err := x.lease(); err != nil {
-			return err
-		}
 		return x.tick()
 	}
 	return nil
@@ -196,6 +193,9 @@ func (x *session) goodbye() error {
 
 // tick writes the status and sets the deadline of the next one.
 func (x *session) tick() error {
+	if err := x.lease(); err != nil { // a message that is long in coming is no reason to give up the lease
+		return err
+	}
 	now := time.Now()
 	if x.wire.fills != x.fills {
 		x.fills, x.heard = x.wire.fills, now
