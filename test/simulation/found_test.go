@@ -18,6 +18,8 @@ func plain(after checkpoint.AfterPublish) Setup {
 
 // The histories below once broke a promise. Each is what was left of a seed after shrinking.
 func TestFound(t *testing.T) {
+	slow := plain(checkpoint.Mark)
+	slow.MaxMessage, slow.Delay, slow.Buffer = 1_000_012, 30*time.Millisecond, 4<<10
 	for name, p := range map[string]Plan{
 		"a producer id is refused once": {Setup: plain(checkpoint.Mark), Steps: []Step{
 			{time.Second, AskError{kmsg.InitProducerID, kerr.UnknownServerError, 3, 2 * time.Second}},
@@ -26,6 +28,9 @@ func TestFound(t *testing.T) {
 		"an event is given up, and read again before the server was told": {Setup: plain(checkpoint.Delete), Steps: []Step{
 			{time.Second, Write{Seed: 1, Rows: 4, Keys: 4, Poison: Unreadable}},
 			{2 * time.Second, Write{Seed: 2, Rows: 1, Keys: 1, Poison: Refused}},
+		}},
+		"a row takes longer to arrive than wal_sender_timeout": {Setup: slow, Steps: []Step{
+			{time.Second, Write{Seed: 1, Rows: 1, Keys: 1, Poison: Huge}},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,8 @@ const (
 	healing = 20 * time.Minute
 	// ending is how long a relay may take to stop with nothing in its way.
 	ending = time.Minute
+	// lingering is how long pgconn may go on reading from a connection that it gave up, after a time-out.
+	lingering = 16 * time.Second
 	// looking is how often the world is looked at meanwhile.
 	looking = 250 * time.Millisecond
 )
@@ -93,12 +96,24 @@ func brokerAddress(n int) string { return fmt.Sprintf("127.0.0.1:%d", firstPort+
 func play(t *testing.T, p Plan, ticks *atomic.Int64) (r Result) {
 	defer func() {
 		if why := recover(); why != nil {
-			r.Broken = append(r.Broken, Violation{NothingRuns, 0, fmt.Sprint(why)})
+			buf := make([]byte, 1<<20)
+			r.Broken = append(r.Broken, Violation{NothingRuns, 0, fmt.Sprintf("%v\n%s", why, left(buf[:runtime.Stack(buf, true)]))})
 		}
 	}()
 	r.Plan = p
 	synctest.Test(t, func(*testing.T) { newWorld(p, ticks).live(&r) })
 	return r
+}
+
+// left are the stacks of goroutines that wait in a bubble; where histories run side by side, in any.
+func left(stacks []byte) string {
+	var out []string
+	for s := range strings.SplitSeq(string(stacks), "\n\n") {
+		if first, _, _ := strings.Cut(s, "\n"); strings.Contains(first, "(durable)") && !strings.Contains(s, "synctest.Run") {
+			out = append(out, s)
+		}
+	}
+	return strings.Join(out, "\n\n")
 }
 
 func newWorld(p Plan, ticks *atomic.Int64) *world {
@@ -167,6 +182,7 @@ func (w *world) live(r *Result) {
 	if err := servers.Wait(); err != nil {
 		w.say(NothingRuns, "a server: %v", err)
 	}
+	time.Sleep(lingering) // what is left after it is found by the end of the bubble
 }
 
 func (w *world) open(servers *errgroup.Group) error {
@@ -279,20 +295,20 @@ func (w *world) restores() bool {
 func (w *world) heal() {
 	deadline := time.Now().Add(healing)
 	for {
-		left := w.left()
-		if left == "" {
+		undone := w.undone()
+		if undone == "" {
 			return
 		}
 		if time.Now().After(deadline) {
-			w.say(Progress, "%v after the last fault %s", healing, left)
+			w.say(Progress, "%v after the last fault %s", healing, undone)
 			return
 		}
 		w.watchUntil(time.Now().Add(looking))
 	}
 }
 
-// left says what is not done yet.
-func (w *world) left() string {
+// undone says what is not done yet.
+func (w *world) undone() string {
 	slot, ok := w.pg.Slot(slotName)
 	if !ok {
 		return "there is no slot"
