@@ -15,7 +15,7 @@ import (
 )
 
 // A refusal is a state of server, table, publication or slot that the relay must not start in. In sql,
-// want and env {slot}, {db} and {role} stand for this test's own names, {gone} for the URL of no database.
+// want and env {slot}, {db} and {role} stand for this test's own names, {url} for its URL, {gone} for that of no database.
 type refusal struct {
 	name string
 	sql  []string          // run one after the other, each on a connection of its own
@@ -50,7 +50,7 @@ func TestRefused(t *testing.T) {
 func (c refusal) test(t *testing.T, server *harness.Server) {
 	f := newFixture(t, server, harness.Kafka(t))
 	role := f.Slot + "_role"
-	names := strings.NewReplacer("{slot}", f.Slot, "{db}", f.DB.Name, "{role}", role, "{gone}", server.URL(f.DB.Name+"_gone"))
+	names := strings.NewReplacer("{slot}", f.Slot, "{db}", f.DB.Name, "{role}", role, "{url}", f.DB.URL(), "{gone}", server.URL(f.DB.Name+"_gone"))
 	f.DB.Exec(t, insertRow)
 	if c.role != "" {
 		f.DB.Exec(t, "CREATE ROLE "+role+" LOGIN "+c.role)
@@ -114,7 +114,7 @@ func refusedTables() []refusal {
 			want: []string{`database "{db}_gone" does not exist at 127.0.0.1:`, "DATABASE_URL"},
 		},
 		{
-			name: "unknown parameter", env: map[string]string{"DATABASE_URL": "{gone}?serach_path=shop"},
+			name: "unknown parameter", env: map[string]string{"DATABASE_URL": "{url}&serach_path=shop"},
 			want: []string{`unrecognized configuration parameter "serach_path"`, "take the parameter out of DATABASE_URL"},
 		},
 		{
