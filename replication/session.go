@@ -31,6 +31,7 @@ const (
 	silence   = 5 * time.Second        // after this long without a message the server is asked for one
 	grace     = 5 * time.Second        // what Kafka gets when the server wants to stop (H24)
 	drainTime = 10 * time.Second       // what a session that ends for a reason of its own gives to what is in flight
+	finish    = time.Second            // what a stopping session gives to the rest of the transaction that it is in
 	replyPace = 100 * time.Millisecond // a server that stops asks as fast as it is answered
 
 	// floodSize reply requests in a row for one position while something is unconfirmed: we write a
@@ -60,6 +61,7 @@ type session struct {
 	lastRow  checkpoint.Row
 	received pglogrepl.LSN
 	stop     <-chan struct{}
+	leaving  time.Time // when stop was noticed; zero before
 	started  time.Time
 	active   time.Duration // when the goroutine last ran, since started
 	heard    time.Time

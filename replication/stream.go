@@ -47,6 +47,9 @@ func (x *session) step() error {
 			return err
 		}
 	}
+	if !x.leaving.IsZero() && (!x.tracker.InTransaction() || time.Since(x.leaving) > finish) {
+		return x.leave()
+	}
 	if !x.hasRoom() {
 		return x.waitFor(x.hasRoom, nil)
 	}
@@ -78,12 +81,20 @@ func (x *session) lookUp() error {
 	}
 	select {
 	case <-x.stop:
-		x.log.Info("stopping: waiting for what is in flight", "in_flight", x.tracker.InFlight(), "unsettled", x.tracker.Unsettled())
-		x.result = x.drain(0)
-		return errEnded
+		if x.leaving.IsZero() {
+			x.leaving = time.Now()
+		}
 	default:
-		return x.setDeadline() // the interrupt has moved it
 	}
+	return x.setDeadline() // the interrupt has moved it
+}
+
+// leave ends the session in order. Only whole transactions can be confirmed, so it is called between
+// two of them where one ends soon: what is acknowledged of an open one is sent again by the next process.
+func (x *session) leave() error {
+	x.log.Info("stopping: waiting for what is in flight", "in_flight", x.tracker.InFlight(), "unsettled", x.tracker.Unsettled())
+	x.result = x.drain(0)
+	return errEnded
 }
 
 // fault is what makes it pointless to go on: an event that Kafka did not take, or the end of the SQL
@@ -406,6 +417,9 @@ func (x *session) publish(ev *outbox.Event, token uint64, at outbox.Position) er
 			if err := x.lookUp(); err != nil {
 				return err
 			}
+		}
+		if !x.leaving.IsZero() {
+			return x.leave() // without the event: its topic may never come
 		}
 		x.unsent = 0
 	}
