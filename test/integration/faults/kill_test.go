@@ -43,13 +43,14 @@ func moreEvents(t *testing.T, f *fixture.Fixture, n int) {
 	}
 }
 
-// A relay that is stopped in order repeats nothing: the next one goes on behind the last event.
+// A relay that is stopped in order repeats nothing: it ends between two transactions, and the next one
+// goes on there.
 func TestStopAndStartUnderLoad(t *testing.T) {
 	t.Parallel()
 	f := fixture.New(t)
 	b := f.Binary(t).Ready(t)
-	load := f.StartLoad(t, oracle.Load{Rows: 3, Pause: time.Millisecond})
-	for range 3 {
+	load := f.StartLoad(t, oracle.Load{Rows: 5, Pause: time.Millisecond})
+	for range 10 {
 		moreEvents(t, f, 300)
 		b.Stop(t)
 		b = f.Binary(t).Ready(t)

@@ -69,55 +69,6 @@ func TestPostgresRestart(t *testing.T) {
 	}
 }
 
-// stopLimit is what a server that is asked to stop may take while Kafka is away. The relay gives Kafka
-// five seconds of it.
-const stopLimit = 10 * time.Second
-
-// H24: PostgreSQL is told to stop while Kafka is away and rows are unconfirmed. A walsender waits for
-// its client, so the relay has to let go. A session that reads sees the server's flood of questions; one
-// whose window is full reads nothing, and learns it from its other connection.
-func TestPostgresStopsWhileKafkaIsAway(t *testing.T) {
-	for name, rows := range map[string]int{"reading": 50, "window full": 40_000} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s, k := harness.Fresh(t, harness.NoSync()), harness.OwnKafka(t)
-			f := fixture.New(t, fixture.On(s), fixture.To(k))
-			r := f.Relay(t).Ready(t)
-			load := oracle.Load{Until: 100}
-			committed := load.Run(t.Context(), t, f.DB, f.Table)
-			f.Events(t, 100)
-			f.Settled(t)
-			k.Stop(t)
-			load = oracle.Load{Until: rows, Rows: 500}
-			committed = append(committed, load.Run(t.Context(), t, f.DB, f.Table)...)
-			await(t, "rows are in flight", func() bool {
-				n := r.Status().InFlight
-				return n >= rows || n >= 8000 // a full window of bytes holds fewer rows than one of rows
-			})
-			for _, mode := range []localdev.Mode{localdev.Fast, localdev.Immediate} {
-				began := time.Now()
-				if err := s.Control().Stop(fixture.Within(t, fixture.Limit), mode); err != nil {
-					t.Fatal(err)
-				}
-				took := time.Since(began)
-				t.Logf("a %s stop took %v with %d rows in flight", mode, took.Round(time.Millisecond), r.Status().InFlight)
-				if took > stopLimit {
-					t.Errorf("PostgreSQL took %v to stop (%s)", took, mode)
-				}
-				if err := s.Control().Start(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			k.Start(t)
-			f.Settled(t)
-			r.Stop(t)
-			if v := f.Verify(t, committed); v.Duplicates > 0 {
-				t.Errorf("%d events were published twice by one process", v.Duplicates)
-			}
-		})
-	}
-}
-
 // await asks every 10 ms until it is so.
 func await(t *testing.T, what string, so func() bool) {
 	t.Helper()
