@@ -18,6 +18,7 @@ import (
 var (
 	runs = flag.Int("sim.runs", 0, "histories to play; 0: 500, or 100 with -short, or 1 with -sim.seed")
 	seed = flag.Uint64("sim.seed", 0, "seed of the first history; 0: 1")
+	less = flag.Duration("sim.shrink", time.Minute, "how long a failing plan is shrunk")
 	told = flag.Bool("sim.plan", false, "print the plan of each history")
 )
 
@@ -123,7 +124,7 @@ func story(t *testing.T, r Result, full bool) {
 		t.Errorf("seed %d: %v", r.Plan.Seed, r.Broken[0])
 		return
 	}
-	r = Shrink(t, r, time.Minute)
+	r = Shrink(t, r, *less)
 	var b strings.Builder
 	for _, v := range r.Broken {
 		fmt.Fprintln(&b, v)

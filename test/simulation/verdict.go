@@ -231,17 +231,19 @@ func (w *world) judgeOrder(records []*kgo.Record, byID map[outbox.EventID]*expec
 		seen[id] = true
 		at := place{r.Topic, string(r.Key)}
 		all := before[at]
+		overtaken := 0
 		for i := len(all) - 1; i >= 0 && e.at < last[at]; i-- {
 			if all[i].at < e.at {
 				continue
 			}
 			if w.overtook(all[i].row.EventID, id) {
-				w.counts.Overtaken++
+				overtaken = 1
 				continue
 			}
 			w.sayAt(0, Ordered, "key %q on topic %s: event %s (transaction %d) came before event %s (transaction %d), which was committed first",
 				r.Key, r.Topic, all[i].row.EventID, uint32(all[i].txn.XID), id, uint32(e.txn.XID))
 		}
+		w.counts.Overtaken += overtaken
 		before[at] = append(all, e)
 		last[at] = max(last[at], e.at+1)
 	}
@@ -265,9 +267,10 @@ func (w *world) overtook(first, second outbox.EventID) bool {
 type memory struct {
 	from  time.Time
 	acked map[*fate]bool
-	first int // its first event, as a place in the order of commits
-	last  int // the last one handed over; a stream only goes forwards, so a step back is a new session
-	known int // what this session must not hand over again: everything from first up to here
+	out   map[*fate]bool // handed over, and Kafka's answer has not come
+	first int            // its first event, as a place in the order of commits
+	last  int            // the last one handed over; a stream only goes forwards, so a step back is a new session
+	known int            // what this session must not hand over again: everything from first up to here
 }
 
 // judgeDuplicates replays what each relay did. A session that follows another in one process does not
@@ -285,9 +288,13 @@ func (w *world) judgeDuplicates(order []*expected, byID map[outbox.EventID]*expe
 		m := memories[d.process]
 		forget, _ := slices.BinarySearchFunc(w.rewritten, d.at, time.Time.Compare)
 		if m == nil || forget > 0 && m.from.Before(w.rewritten[forget-1]) {
-			m = &memory{from: d.at, acked: make(map[*fate]bool), first: -1}
+			m = &memory{from: d.at, acked: make(map[*fate]bool), out: make(map[*fate]bool), first: -1}
 			memories[d.process] = m
 		}
+		if d.what == handed && m.out[d.event] {
+			w.sayAt(d.at.Sub(w.began), BoundedDuplicates, "relay %d hands over event %s again while it waits for Kafka's answer to the first time", d.process, d.event.id)
+		}
+		m.out[d.event] = d.what == handed
 		e := byID[d.event.id]
 		switch {
 		case d.what == acked:
