@@ -63,6 +63,13 @@ func (c Carried) SettledRows(xid uint32, final pglogrepl.LSN) uint32 {
 	return 0
 }
 
+// Resettled is the same position on a server that may have lost what was settled: all that is resolved is to be
+// settled again. What comes again may then be more than a tracker of the same capacity holds.
+func (c Carried) Resettled() Carried {
+	c.Settled, c.Unsettled, c.Part.Settled = 0, Part{}, 0
+	return c
+}
+
 // Matches says that the transaction, known from its Begin, is the one that is resolved in part.
 func (p Part) Matches(xid uint32, final pglogrepl.LSN) bool {
 	return p.Rows > 0 && p.XID == xid && p.Final == final

@@ -84,7 +84,7 @@ func (e *PublishError) Error() string { return fmt.Sprintf("publish: %v", e.Err)
 func (e *PublishError) Unwrap() error { return e.Err }
 
 // Lost says that the server has another history than the one that this process published from.
-func Lost(err error) bool { return errors.Is(err, errUnmatched) }
+func Lost(err error) bool { return errors.Is(err, errUnmatched) || errors.Is(err, errTooMany) }
 
 // Leaving says that the session left because the server is going down.
 func Leaving(err error) bool { return errors.Is(err, errStopping) }

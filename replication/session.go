@@ -53,6 +53,8 @@ type session struct {
 	server  server
 	began   pglogrepl.LSN // the server's WAL position when the session started
 
+	lastSettled checkpoint.Row // of the last settle; of the settle goroutine
+
 	// Of the stream's goroutine.
 	resume   resume
 	begin    decoder.Begin
@@ -139,7 +141,7 @@ func (x *session) carried(ctx context.Context, repl *pgconn.PgConn) (checkpoint.
 	if why != "" {
 		x.log.Warn("the server has another history: going on from what its slot has confirmed", "slot", x.cfg.Slot, "reason", why)
 	}
-	return c, nil
+	return x.resettle(ctx, c)
 }
 
 // forkPoint is where the line of timelines that leads to "to" left timeline "from".

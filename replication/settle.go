@@ -63,6 +63,7 @@ func (x *session) settleLoop(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("settle %d rows: %w", len(pending), err)
 		}
+		x.remember(pending, outcomes)
 		n, err := x.account(pending, outcomes)
 		if err != nil {
 			return err

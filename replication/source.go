@@ -77,8 +77,9 @@ type Source struct {
 		senderTimeout time.Duration
 		silentEnds    int           // in a row, without progress in between
 		settled       pglogrepl.LSN // what the last session had settled
-		streamed      bool          // one has streamed from the slot: it must not vanish
-		creating      bool          // a slot may exist that was never checked for rows that it misses
+		lastSettled   checkpoint.Row
+		streamed      bool // one has streamed from the slot: it must not vanish
+		creating      bool // a slot may exist that was never checked for rows that it misses
 		alone         outbox.Position
 		givenUp       map[outbox.EventID]bool
 	}
@@ -232,7 +233,10 @@ func (s *Source) learn(x *session, err error) {
 	settled := x.tracker.Confirmable()
 	progress := settled > p.settled || p.tracker == nil
 	p.tracker, p.history, p.streamed, p.settled = x.tracker, x.history, true, settled
-	if errors.Is(err, errUnmatched) {
+	if x.lastSettled != (checkpoint.Row{}) {
+		p.lastSettled = x.lastSettled
+	}
+	if Lost(err) {
 		p.tracker = nil
 	}
 	switch {

@@ -51,6 +51,9 @@ func (x *session) step() error {
 		return x.leave()
 	}
 	if !x.hasRoom() {
+		if rows, _ := x.tracker.Room(); rows == 0 && x.resume.whole {
+			return errTooMany // what is held leaves with the position, not before
+		}
 		return x.waitFor(x.hasRoom, nil)
 	}
 	typ, msg, large, err := x.wire.next()

@@ -193,7 +193,9 @@ func (j *Judge) prefixLocked(w *walsender, flush lsn) {
 	key := prefixKey{w.slot, w.history}
 	p := j.prefixes[key]
 	if p == nil {
-		p = &prefix{entry: j.s.wal.at(w.slot.origin)}
+		// What was confirmed before a history began is not this client's to answer for: the settle of a row
+		// that the slot has passed may be lost by a failover.
+		p = &prefix{entry: j.s.wal.at(max(w.slot.origin, w.verdict.started))}
 		j.prefixes[key] = p
 	}
 	r, missing := j.advanceLocked(p, w.slot.origin)

@@ -69,6 +69,11 @@ func (s *Server) relay() {
 		Run:     s.givenUp,
 	})
 	s.Handle(Statement{
+		Match: Tagged("settled"), Params: []uint32{int8, pgtype.UUIDOID},
+		Columns: []Column{{"settled", boolean}},
+		Run:     s.settledInfo,
+	})
+	s.Handle(Statement{
 		Match:   Tagged("settle"),
 		Columns: []Column{{"n", int8}, {"marked", boolean}, {"snapshot", text}},
 		Run:     settleUntouched,
@@ -209,6 +214,16 @@ func (s *Server) givenUp(c *Call) ([][]any, error) {
 		return nil, nil
 	}
 	return [][]any{{!st.Marked.IsZero()}}, nil
+}
+
+// settledInfo answers as givenUp does, but says of every row that is there that it is not settled where
+// the relay deletes.
+func (s *Server) settledInfo(c *Call) ([][]any, error) {
+	rows, err := s.givenUp(c)
+	if len(rows) == 1 && strings.Contains(c.SQL, "SELECT false") {
+		rows[0][0] = false
+	}
+	return rows, err
 }
 
 // settleUntouched answers the relay's settle statement: a row for each input that it did not touch.
