@@ -32,6 +32,14 @@ func TestFound(t *testing.T) {
 		"a row takes longer to arrive than wal_sender_timeout": {Setup: slow, Steps: []Step{
 			{time.Second, Write{Seed: 1, Rows: 1, Keys: 1, Poison: Huge}},
 		}},
+		"a standby is promoted that has the transaction and not its settle": {Setup: plain(checkpoint.Mark), Steps: []Step{
+			{time.Second, Write{Seed: 1, Rows: 2, Keys: 1}},
+			{4 * time.Second, Promote{Txns: 1}},
+		}},
+		"the same where settled rows are deleted": {Setup: plain(checkpoint.Delete), Steps: []Step{
+			{time.Second, Write{Seed: 1, Rows: 2, Keys: 1}},
+			{4 * time.Second, Promote{Txns: 1}},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

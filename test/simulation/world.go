@@ -63,6 +63,7 @@ type world struct {
 	recent    []int64 // ids of rows that faults may touch
 	poison    map[outbox.EventID]bool
 	images    []image
+	lost      map[int64]bool // rows whose settle was lost, and that the slot is past
 	rewritten []time.Time // when the server was given another history
 	excuses   map[exit]time.Time
 	exits     map[string]int
@@ -313,13 +314,26 @@ func (w *world) undone() string {
 	if !ok {
 		return "there is no slot"
 	}
-	if n := w.pg.Unmarked(); n > 0 && w.plan.Setup.After != checkpoint.Keep {
+	if n := w.pg.Unmarked() - w.lostSettles(); n > 0 && w.plan.Setup.After != checkpoint.Keep {
 		return fmt.Sprintf("%d rows are not settled", n)
 	}
 	if _, flush := w.pg.LSN(); slot.ConfirmedFlushLSN < flush {
 		return fmt.Sprintf("the slot has confirmed %s and the WAL ends at %s", slot.ConfirmedFlushLSN, flush)
 	}
 	return ""
+}
+
+// lostSettles counts the rows that are unmarked because their settle was lost.
+func (w *world) lostSettles() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := 0
+	for id := range w.lost {
+		if st, ok := w.pg.Row(id); ok && st.Visible && st.Marked.IsZero() {
+			n++
+		}
+	}
+	return n
 }
 
 // within runs f and says whether it ended in time; where not, it goes on.
@@ -365,11 +379,25 @@ func (w *world) outage(f func(), down, recovery time.Duration) {
 	})
 }
 
-// anotherHistory notes that positions mean something else from now on.
+// anotherHistory notes that positions mean something else from now on, and which rows have lost their
+// settle although the slot is past them: no stream brings those again, they are the sweep's.
 func (w *world) anotherHistory(f func()) {
 	f()
+	slot, _ := w.pg.Slot(slotName)
+	lost := make(map[int64]bool)
+	for _, txn := range w.pg.Txns() {
+		if txn.End > slot.ConfirmedFlushLSN {
+			break
+		}
+		for _, r := range txn.Rows() {
+			if st, ok := w.pg.Row(r.ID); ok && r.Relation == "" && st.Row.EventID == r.EventID && st.Marked.IsZero() {
+				lost[r.ID] = true
+			}
+		}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.lost = lost
 	w.rewritten = append(w.rewritten, time.Now())
 	w.images = nil
 	w.recent = nil
