@@ -54,6 +54,7 @@ func TestHistories(t *testing.T) {
 		sync.Mutex
 		Counts
 	}
+	total.Kinds = make(map[string]int)
 	var broken atomic.Int32
 	began := time.Now()
 	t.Cleanup(func() { t.Logf("%v in %v", total.Counts, time.Since(began).Round(time.Millisecond)) })

@@ -3,7 +3,9 @@ package simulation
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -52,6 +54,8 @@ type Counts struct {
 	Processes, Statuses                             int
 	Hits, Skipped                                   int
 	Poison, Persons                                 int
+	Full                                            int            // histories in which a window was full
+	Kinds                                           map[string]int // steps by kind
 }
 
 func (c *Counts) add(d Counts) {
@@ -66,11 +70,19 @@ func (c *Counts) add(d Counts) {
 	c.Skipped += d.Skipped
 	c.Poison += d.Poison
 	c.Persons += d.Persons
+	c.Full += d.Full
+	for kind, n := range d.Kinds {
+		c.Kinds[kind] += n
+	}
 }
 
 func (c Counts) String() string {
-	return fmt.Sprintf("%d histories: %d events, %d records, %d repeated, %d overtaken after a rejection; %d relays, %d statuses judged, %d requests answered with an error, %d poison rows, %d other exits, %d faults skipped",
-		c.Histories, c.Events, c.Records, c.Repeated, c.Overtaken, c.Processes, c.Statuses, c.Hits, c.Poison, c.Persons, c.Skipped)
+	s := fmt.Sprintf("%d histories: %d events, %d records, %d repeated, %d overtaken after a rejection; %d relays, %d statuses judged, %d requests answered with an error, %d exits for a poison row, %d for another reason, window full in %d histories, %d faults skipped\n",
+		c.Histories, c.Events, c.Records, c.Repeated, c.Overtaken, c.Processes, c.Statuses, c.Hits, c.Poison, c.Persons, c.Full, c.Skipped)
+	for _, kind := range slices.Sorted(maps.Keys(c.Kinds)) {
+		s += fmt.Sprintf("%s %d, ", kind, c.Kinds[kind])
+	}
+	return strings.TrimSuffix(s, ", ")
 }
 
 // say notes a broken promise. The first few of each are enough.
@@ -104,6 +116,11 @@ func (w *world) noteMemory(p *process) {
 	w.mu.Lock()
 	row := w.row + 1024 // its other columns
 	w.mu.Unlock()
+	if st.InFlight+st.Unsettled > windowRows*9/10 || st.InFlightBytes > windowBytes*9/10 {
+		w.mu.Lock()
+		w.counts.Full = 1
+		w.mu.Unlock()
+	}
 	if n := st.InFlight + st.Unsettled; n > windowRows {
 		w.say(BoundedMemory, "relay %d holds %d rows (%d in flight, %d to be settled), and the window is %d", p.n, n, st.InFlight, st.Unsettled, windowRows)
 	}
@@ -263,6 +280,20 @@ func (w *world) overtook(first, second outbox.EventID) bool {
 	return false
 }
 
+// kind names an action, and of a write how it ends.
+func kind(a Action) string {
+	if w, ok := a.(Write); ok {
+		switch {
+		case w.Poison != Sound:
+			return "poison " + w.Poison.String()
+		case w.How != Plain:
+			return "transaction " + w.How.String()
+		}
+		return "transaction"
+	}
+	return strings.TrimPrefix(fmt.Sprintf("%T", a), "simulation.")
+}
+
 // memory is what a relay knows of the stream, as the ledger saw it.
 type memory struct {
 	from  time.Time
@@ -307,6 +338,7 @@ func (w *world) judgeDuplicates(order []*expected, byID map[outbox.EventID]*expe
 				for m.known < len(order) && m.acked[w.ledger.events[order[m.known].row.EventID]] {
 					m.known++
 				}
+				clear(m.acked) // beyond known it was out of turn, and a session carries over no more than a prefix
 			}
 			for _, g := range given { // it has passed over it, so it knows that it may
 				if f := w.ledger.events[g.row.EventID]; m.last < g.at && g.at < e.at {
@@ -328,7 +360,10 @@ func (w *world) report(r *Result) {
 	r.Broken = append(r.Broken, w.broken...)
 	r.Log = w.log.String()
 	r.Counts = w.counts
-	r.Histories = 1
+	r.Histories, r.Kinds = 1, make(map[string]int)
+	for _, step := range w.plan.Steps {
+		r.Kinds[kind(step.Do)]++
+	}
 	r.Processes, r.Statuses = w.processes, w.pg.Judge().Statuses()
 	r.Hits, r.Skipped = w.hits, w.skipped
 	r.Poison, r.Persons = w.exits["poison"], w.exits["person"]

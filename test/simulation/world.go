@@ -2,7 +2,6 @@ package simulation
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"runtime"
@@ -64,7 +63,7 @@ type world struct {
 	poison    map[outbox.EventID]bool
 	images    []image
 	lost      map[int64]bool // rows whose settle was lost, and that the slot is past
-	rewritten []time.Time // when the server was given another history
+	rewritten []time.Time    // when the server was given another history
 	excuses   map[exit]time.Time
 	exits     map[string]int
 	processes int
@@ -215,27 +214,6 @@ func (w *world) open(servers *errgroup.Group) error {
 	return w.lead(0)
 }
 
-// lead makes one broker the leader of every partition.
-//
-// Spread over brokers they would stop virtual time: kgo holds a mutex while it asks for a producer id,
-// and the connections to two brokers that want one at the same time wait for each other in a way that
-// the bubble does not know from work. So topics are there from the start where there are several
-// brokers, and move from one to the next as one.
-func (w *world) lead(broker int) error {
-	if w.plan.Setup.Brokers == 1 {
-		return nil
-	}
-	w.leader = broker % w.plan.Setup.Brokers
-	for _, topic := range topics() {
-		for p := range w.plan.Setup.Partitions {
-			if err := w.kafka.MoveTopicPartition(topic, int32(p), int32(w.leader)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // awaitSlot waits for the relay to make its slot and to stream: rows that are older than a slot would
 // be no part of its stream, and the relay refuses to make one where there are such rows.
 func (w *world) awaitSlot() {
@@ -290,64 +268,6 @@ func (w *world) restores() bool {
 		}
 	}
 	return false
-}
-
-// heal waits until nothing is left to do.
-func (w *world) heal() {
-	deadline := time.Now().Add(healing)
-	for {
-		undone := w.undone()
-		if undone == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			w.say(Progress, "%v after the last fault %s", healing, undone)
-			return
-		}
-		w.watchUntil(time.Now().Add(looking))
-	}
-}
-
-// undone says what is not done yet.
-func (w *world) undone() string {
-	slot, ok := w.pg.Slot(slotName)
-	if !ok {
-		return "there is no slot"
-	}
-	if n := w.pg.Unmarked() - w.lostSettles(); n > 0 && w.plan.Setup.After != checkpoint.Keep {
-		return fmt.Sprintf("%d rows are not settled", n)
-	}
-	if _, flush := w.pg.LSN(); slot.ConfirmedFlushLSN < flush {
-		return fmt.Sprintf("the slot has confirmed %s and the WAL ends at %s", slot.ConfirmedFlushLSN, flush)
-	}
-	return ""
-}
-
-// lostSettles counts the rows that are unmarked because their settle was lost.
-func (w *world) lostSettles() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := 0
-	for id := range w.lost {
-		if st, ok := w.pg.Row(id); ok && st.Visible && st.Marked.IsZero() {
-			n++
-		}
-	}
-	return n
-}
-
-// within runs f and says whether it ended in time; where not, it goes on.
-func within(d time.Duration, f func()) bool {
-	done := make(chan struct{})
-	go func() { f(); close(done) }()
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-done:
-		return true
-	case <-t.C:
-		return false
-	}
 }
 
 // later does something after a while. The history goes on until all of it is done.
@@ -433,89 +353,6 @@ func (w *world) committed(a Write, txn *pgfake.Txn, poison outbox.EventID) {
 	}
 	if n := len(w.recent); n > 40 {
 		w.recent = append(w.recent[:0], w.recent[n-20:]...)
-	}
-}
-
-// admit is asked about every new connection.
-func (w *world) admit(l *memnet.Link) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.banned[hostOf(l.From)] {
-		return errors.New("the process is dead")
-	}
-	return nil
-}
-
-func hostOf(address string) string { return address[:strings.LastIndexByte(address, ':')] }
-
-func (w *world) ban(host string) {
-	w.mu.Lock()
-	w.banned[host] = true
-	w.mu.Unlock()
-	for _, n := range []*memnet.Network{w.postgresNet, w.kafkaNet} {
-		for _, l := range n.Links() {
-			if hostOf(l.From) == host {
-				l.Reset()
-			}
-		}
-	}
-}
-
-// host is that of the relay that runs in a place; empty while none does.
-func (w *world) host(n int) string {
-	if p := w.replicas[n%len(w.replicas)].process(); p != nil {
-		return p.host
-	}
-	return ""
-}
-
-func (w *world) endProcess(n int, down time.Duration, how func(*process)) {
-	if p := w.replicas[n%len(w.replicas)].process(); p != nil {
-		p.down.Store(int64(down))
-		how(p)
-	}
-}
-
-// postgresLinks are the connections of a host to PostgreSQL; of all hosts where it is empty.
-func (w *world) postgresLinks(host string) []*memnet.Link {
-	var links []*memnet.Link
-	for _, l := range w.postgresNet.Links() {
-		if host == "" || hostOf(l.From) == host {
-			links = append(links, l)
-		}
-	}
-	return links
-}
-
-// kafkaLinks are the connections to a broker; to all where it is negative.
-func (w *world) kafkaLinks(broker int) []*memnet.Link {
-	var links []*memnet.Link
-	for _, l := range w.kafkaNet.Links() {
-		if broker < 0 || l.To == brokerAddress(broker) {
-			links = append(links, l)
-		}
-	}
-	return links
-}
-
-func (w *world) kafkaDelay(d time.Duration) {
-	w.kafkaNet.SetLatency(d)
-	for _, l := range w.kafkaLinks(-1) {
-		l.SetLatency(d)
-	}
-}
-
-// brokers takes a broker, or all, off the network, or brings it back.
-func (w *world) brokers(n int, up bool) {
-	for i, l := range w.ports {
-		if n < 0 || i == n%len(w.ports) {
-			l.Refuse(!up)
-			if !up {
-				for _, link := range w.kafkaLinks(i) {
-					link.Reset()
-				}
-			}
-		}
 	}
 }
 
