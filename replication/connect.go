@@ -21,6 +21,10 @@ const (
 	// statementTimeout bounds every statement of the SQL connection; the longest settles 2000 rows.
 	statementTimeout = 30 * time.Second
 
+	// answerTimeout is what the answer may take beyond that to arrive. A proxy whose other half is gone
+	// takes what it is given and never answers, and TCP does not notice.
+	answerTimeout = 5 * time.Second
+
 	// lockTimeout bounds each wait for a lock on the SQL connection. PostgreSQL 16 and later open the
 	// table when they print what a publication holds, so a LOCK TABLE would hold up the watch.
 	lockTimeout = 2 * time.Second
@@ -95,6 +99,11 @@ func connectSQL(ctx context.Context, base *pgx.ConnConfig) (*pgx.Conn, error) {
 	return conn, nil
 }
 
+// limited bounds one statement on our side, where a dead connection is noticed too.
+func limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, statementTimeout+answerTimeout)
+}
+
 // connectReplication opens the connection that streams. It speaks SQL too, by simple queries.
 func connectReplication(ctx context.Context, base *pgx.ConnConfig, senderTimeout time.Duration, notice func(*pgconn.Notice)) (*pgconn.PgConn, error) {
 	cfg := base.Config.Copy()
@@ -167,6 +176,8 @@ func noReplication(user string, err error) error {
 // querySimple runs one statement by the simple protocol, the only one that a replication connection
 // speaks, and returns its rows as text; NULL is the empty string.
 func querySimple(ctx context.Context, conn *pgconn.PgConn, sql string) ([][]string, error) {
+	ctx, done := limited(ctx)
+	defer done()
 	results, err := conn.Exec(ctx, sql).ReadAll()
 	if err != nil {
 		return nil, err

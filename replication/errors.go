@@ -16,6 +16,7 @@ var ErrPending = errors.New("the publisher cannot take the event yet")
 // connection or an answer of the server; a new session is the answer to it.
 var (
 	errLease     = errors.New("the process was stopped for longer than wal_sender_timeout: another relay may have taken over")
+	errWalsender = errors.New("the server has ended the walsender of this relay and the connection does not say so")
 	errStopping  = errors.New("the server is shutting down and waits for this relay to leave")
 	errUnmatched = errors.New("the stream does not hold the transaction that this relay published last: the server has another history; going on from what its slot has confirmed")
 )

@@ -34,6 +34,8 @@ type server struct {
 // inspectServer reads what must be true of the server and the table, and refuses what is not, with
 // the command that mends it.
 func (s *Source) inspectServer(ctx context.Context, conn *pgx.Conn) (server, error) {
+	ctx, done := limited(ctx)
+	defer done()
 	var v server
 	var oid *uint32
 	var can rights
@@ -218,6 +220,8 @@ LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid`
 
 // watch looks once.
 func (s *Source) watch(ctx context.Context, conn *pgx.Conn) (Watch, error) {
+	ctx, done := limited(ctx)
+	defer done()
 	var w Watch
 	err := conn.QueryRow(ctx, watchSQL, s.table.SQL(), s.cfg.Publication, s.table.Schema, s.table.Name, s.cfg.Slot, columnNames(s.columns)).
 		Scan(&w.TableOID, &w.Current, &w.Publication, &w.Inserts, &w.ViaRoot, &w.Member, &w.RowFilter, &w.MissingColumns,

@@ -27,16 +27,9 @@ func LockKey(tableOID uint32, shard uint16) int64 {
 // opens a replication connection only when the try won.
 func awaitLock(ctx context.Context, conn *pgx.Conn, key int64, standby func()) error {
 	for first := true; ; first = false {
-		var won bool
-		err := conn.QueryRow(ctx, "/* walrelay:lock */ SELECT pg_try_advisory_lock($1)", key).Scan(&won)
-		if err != nil {
-			return fmt.Errorf("try the lock: %w", err)
-		}
-		if won {
-			if _, err := conn.Exec(ctx, "/* walrelay:unlock */ SELECT pg_advisory_unlock($1)", key); err != nil {
-				return fmt.Errorf("give the lock back: %w", err)
-			}
-			return nil
+		won, err := tryLock(ctx, conn, key)
+		if won || err != nil {
+			return err
 		}
 		if first {
 			standby()
@@ -45,6 +38,22 @@ func awaitLock(ctx context.Context, conn *pgx.Conn, key int64, standby func()) e
 			return err
 		}
 	}
+}
+
+// tryLock takes the lock and gives it back at once.
+func tryLock(ctx context.Context, conn *pgx.Conn, key int64) (won bool, err error) {
+	ctx, done := limited(ctx)
+	defer done()
+	if err := conn.QueryRow(ctx, "/* walrelay:lock */ SELECT pg_try_advisory_lock($1)", key).Scan(&won); err != nil {
+		return false, fmt.Errorf("try the lock: %w", err)
+	}
+	if !won {
+		return false, nil
+	}
+	if _, err := conn.Exec(ctx, "/* walrelay:unlock */ SELECT pg_advisory_unlock($1)", key); err != nil {
+		return false, fmt.Errorf("give the lock back: %w", err)
+	}
+	return true, nil
 }
 
 // takeLock takes the lock on the replication connection itself, so that lock, slot and stream die

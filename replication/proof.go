@@ -42,6 +42,8 @@ func (x *session) resettle(ctx context.Context, c checkpoint.Carried) (checkpoin
 		marked = pgx.Identifier{x.columns.PublishedAt}.Sanitize() + " IS NOT NULL"
 	}
 	var settled bool
+	ctx, done := limited(ctx)
+	defer done()
 	err := x.sql.QueryRow(ctx, fmt.Sprintf("/* walrelay:settled */ SELECT %s FROM %s WHERE %s = $1 AND %s = $2", marked, x.table.SQL(),
 		pgx.Identifier{x.columns.ID}.Sanitize(), pgx.Identifier{x.columns.EventID}.Sanitize()), row.RowID, row.EventID.String()).Scan(&settled)
 	switch {

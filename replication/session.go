@@ -46,6 +46,7 @@ type session struct {
 	sql     *pgx.Conn
 	wire    *wire
 	conn    net.Conn
+	pid     int32 // of our walsender
 	decoder *decoder.Decoder
 	tracker *checkpoint.Tracker
 	room    *checkpoint.Waiter
@@ -91,7 +92,7 @@ type session struct {
 
 // prepare reads what the stream starts from, on the connection that will stream.
 func (x *session) prepare(ctx context.Context, repl *pgconn.PgConn, v server, id pglogrepl.IdentifySystemResult) error {
-	x.server, x.began = v, id.XLogPos
+	x.server, x.began, x.pid = v, id.XLogPos, int32(repl.PID())
 	x.history = history{systemID: id.SystemID, timeline: id.Timeline, slot: x.cfg.Slot}
 	rows, err := querySimple(ctx, repl, fmt.Sprintf("/* walrelay:confirmed */ SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '%s'", x.cfg.Slot))
 	if err != nil {
@@ -260,7 +261,7 @@ func (x *session) notice(n *pgconn.Notice) {
 // endedSilently: a walsender that gave up on us, or on the decoding of something huge, closes the
 // connection without a word. One that had not read our last status by then resets it.
 func endedSilently(err error) bool {
-	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+	for _, end := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, errWalsender} {
 		if errors.Is(err, end) {
 			return true
 		}

@@ -59,7 +59,9 @@ func (x *session) settleLoop(ctx context.Context) error {
 			continue
 		}
 		var err error
-		outcomes, err = settler.Settle(ctx, pending, outcomes[:0])
+		limit, done := limited(ctx)
+		outcomes, err = settler.Settle(limit, pending, outcomes[:0])
+		done()
 		if err != nil {
 			return fmt.Errorf("settle %d rows: %w", len(pending), err)
 		}
@@ -156,6 +158,9 @@ func (x *session) look(ctx context.Context) error {
 	if err := x.checkPublication(w, x.server.tableOID); err != nil {
 		x.trusted.Store(false)
 		return err
+	}
+	if w.ActivePID != x.pid {
+		return errWalsender
 	}
 	x.trusted.Store(true)
 	return nil

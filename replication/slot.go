@@ -46,7 +46,10 @@ func (s *Source) ensure(ctx context.Context, sql *pgx.Conn, repl *pgconn.PgConn,
 		}
 	}
 	if !w.Publication {
-		if _, err := sql.Exec(ctx, "/* walrelay:publication */ "+s.createPublicationSQL()); err != nil {
+		if _, err := querySimple(ctx, sql.PgConn(), "/* walrelay:publication */ "+s.createPublicationSQL()); err != nil {
+			if _, answered := errors.AsType[*pgconn.PgError](err); !answered || locked(err) || serverStopping(err) {
+				return fmt.Errorf("create publication %q: %w", s.cfg.Publication, err)
+			}
 			return &ModeError{
 				Reason: fmt.Sprintf("publication %q does not exist and cannot be created", s.cfg.Publication),
 				Remedy: "run as the owner of the table: " + s.createPublicationSQL(),
@@ -154,6 +157,8 @@ func (s *Source) slotError(ctx context.Context, sql *pgx.Conn, err error) error 
 
 // blocker names the oldest write transaction of the cluster.
 func blocker(ctx context.Context, sql *pgx.Conn) string {
+	ctx, done := limited(ctx)
+	defer done()
 	var text string
 	err := sql.QueryRow(ctx, `/* walrelay:blocker */
 SELECT what FROM (

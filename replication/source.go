@@ -282,6 +282,8 @@ func (s *Source) GiveUp(ctx context.Context, p *PoisonError) (bool, error) {
 	}
 	defer conn.Close(ctx)
 	mark, id := pgx.Identifier{s.columns.PublishedAt}.Sanitize(), pgx.Identifier{s.columns.ID}.Sanitize()
+	ctx, done := limited(ctx)
+	defer done()
 	var marked bool
 	err = conn.QueryRow(ctx, fmt.Sprintf("/* walrelay:given-up */ SELECT %s IS NOT NULL FROM %s WHERE %s = $1 AND %s = $2",
 		mark, s.table.SQL(), id, pgx.Identifier{s.columns.EventID}.Sanitize()), p.RowID, p.EventID.String()).Scan(&marked)
