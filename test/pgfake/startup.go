@@ -43,8 +43,10 @@ func (c *Conn) welcome(params map[string]string) error {
 	for k, v := range parseOptions(startup["options"]) {
 		startup[strings.ToLower(k)] = v
 	}
+	c.s.mu.Lock() // who terminates connections looks at these
 	c.startup = startup
 	c.replication = startup["replication"] == "database"
+	c.s.mu.Unlock()
 
 	if err := c.refusal(); err != nil {
 		c.send(err.response())
@@ -68,10 +70,10 @@ func (c *Conn) welcome(params map[string]string) error {
 // refusal is why the connection is not let in.
 func (c *Conn) refusal() *Error {
 	c.s.mu.Lock()
-	phase := c.s.phase
+	phase, dead := c.s.phase, c.dead
 	c.s.mu.Unlock()
 	switch {
-	case phase == stopping || c.dead:
+	case phase == stopping || dead:
 		return &Error{Severity: "FATAL", Code: "57P03", Message: "the database system is shutting down"}
 	case phase == starting:
 		return &Error{Severity: "FATAL", Code: "57P03", Message: "the database system is starting up"}
