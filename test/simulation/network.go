@@ -33,6 +33,14 @@ func (w *world) ban(host string) {
 	}
 }
 
+// sew takes back the cuts that have not come to their byte.
+func (w *world) sew() {
+	for _, l := range append(w.postgresLinks(""), w.kafkaLinks(-1)...) {
+		l.CutAfter(memnet.ToServer, -1)
+		l.CutAfter(memnet.ToClient, -1)
+	}
+}
+
 // host is that of the relay that runs in a place; empty while none does.
 func (w *world) host(n int) string {
 	if p := w.replicas[n%len(w.replicas)].process(); p != nil {

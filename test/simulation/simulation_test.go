@@ -89,7 +89,11 @@ func history(t *testing.T, p Plan) (r Result, ok bool) {
 	}
 	var ticks atomic.Int64
 	done := make(chan Result, 1)
-	go func() { done <- play(t, p, &ticks) }()
+	go func() {
+		r := Result{Plan: p}
+		defer func() { done <- r }() // also where the race detector ends the bubble's test
+		r = play(t, p, &ticks)
+	}()
 	for before := int64(-1); ; {
 		select {
 		case r := <-done:

@@ -161,6 +161,7 @@ func (w *world) live(r *Result) {
 	}
 	w.pending.Wait()
 	w.watchUntil(time.Now().Add(time.Second))
+	w.sew()
 	w.heal()
 	stop()
 	if !within(ending, relays.Wait) {
@@ -251,13 +252,22 @@ func (w *world) look() {
 			w.noteMemory(p)
 		}
 	}
+	if w.restores() && w.serverBusy.TryLock() {
+		w.photograph()
+		w.serverBusy.Unlock()
+	}
+}
+
+// photograph keeps an image of the data directory every other second.
+func (w *world) photograph() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	now := time.Now()
-	if !w.restores() || len(w.images) > 0 && now.Sub(w.images[len(w.images)-1].at) < 2*time.Second {
+	if n := len(w.images); n > 0 && now.Sub(w.images[n-1].at) < 2*time.Second {
 		return
 	}
-	if _, ok := w.pg.Slot(slotName); ok && w.serverBusy.TryLock() {
+	if _, ok := w.pg.Slot(slotName); ok {
 		w.images = append(w.images, image{now, w.pg.Image()})
-		w.serverBusy.Unlock()
 	}
 }
 
@@ -325,6 +335,8 @@ func (w *world) anotherHistory(f func()) {
 
 // imageOf is the newest image of that age.
 func (w *world) imageOf(age time.Duration) *pgfake.Image {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for i := len(w.images) - 1; i >= 0; i-- {
 		if time.Since(w.images[i].at) >= age {
 			return w.images[i].img
