@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,7 +43,7 @@ func TestFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for range tries {
-				if r := play(t, p, new(atomic.Int64)); len(r.Broken) > 0 {
+				if r, _ := history(t, p); len(r.Broken) > 0 {
 					t.Fatalf("%v\n%s\n%s", r.Broken, r.Plan, r.Log)
 				}
 			}

@@ -1,19 +1,15 @@
 package simulation
 
-import (
-	"sync/atomic"
-	"testing"
-	"time"
-)
+import "time"
 
 // tries is how often a smaller plan is played before it counts as sound: the order of goroutines is
 // not the seed's, so one good run proves little.
 const tries = 3
 
 // Shrink looks for a smaller plan that breaks one of the same promises, for about as long as it is
-// told, and returns the smallest with what it broke.
-func Shrink(t *testing.T, r Result, patience time.Duration) Result {
-	s := shrinker{t: t, best: r, until: time.Now().Add(patience)}
+// told, and returns the smallest with what it broke. play is not ok where it could not play to the end.
+func Shrink(r Result, patience time.Duration, play func(Plan) (r Result, ok bool)) Result {
+	s := shrinker{play: play, best: r, until: time.Now().Add(patience)}
 	for size := len(r.Plan.Steps) / 2; size > 0; size /= 2 {
 		for from := 0; from+size <= len(s.best.Plan.Steps) && s.more(); {
 			if !s.try(s.best.Plan.without(from, from+size)) {
@@ -29,16 +25,19 @@ func Shrink(t *testing.T, r Result, patience time.Duration) Result {
 			}
 		}
 	}
-	for _, simpler := range simpler(s.best.Plan.Setup) {
+	for _, simplify := range []func(*Setup){
+		func(s *Setup) { s.Brokers, s.Partitions, s.Relays = 1, 1, 1 },
+		func(s *Setup) { s.Delay, s.Linger, s.Buffer = 0, 0, 256<<10 },
+	} {
 		p := s.best.Plan
-		p.Setup = simpler
+		simplify(&p.Setup)
 		s.try(p)
 	}
 	return s.best
 }
 
 type shrinker struct {
-	t     *testing.T
+	play  func(Plan) (Result, bool)
 	best  Result
 	until time.Time
 }
@@ -51,7 +50,10 @@ func (s *shrinker) try(p Plan) bool {
 		if !s.more() {
 			return false
 		}
-		r := play(s.t, p, new(atomic.Int64))
+		r, ok := s.play(p)
+		if !ok {
+			return false
+		}
 		for _, v := range r.Broken {
 			for _, first := range s.best.Broken {
 				if v.Promise == first.Promise {
@@ -77,11 +79,4 @@ func smaller(a Action) []Action {
 		return []Action{few}
 	}
 	return []Action{few, plain}
-}
-
-func simpler(s Setup) []Setup {
-	one, near := s, s
-	one.Brokers, one.Partitions, one.Relays = 1, 1, 1
-	near.Delay, near.Linger, near.Buffer = 0, 0, 256<<10
-	return []Setup{one, near}
 }
