@@ -49,8 +49,8 @@ func TestPublicationOfAllTables(t *testing.T) {
 		f.Settled(t)
 		records := f.Events(t, 10)
 		r.Stop(t)
-		if v := f.Verify(t, w.Committed()); v.Duplicates > 0 || reconnects(t, r) > 0 || len(records) != 10 {
-			t.Errorf("%d records, %d of them repeated, %v reconnects", len(records), v.Duplicates, reconnects(t, r))
+		if v := f.Verify(t, w.Committed()); v.Duplicates > 0 || r.Reconnects(t) > 0 || len(records) != 10 {
+			t.Errorf("%d records, %d of them repeated, %d reconnects", len(records), v.Duplicates, r.Reconnects(t))
 		}
 	})
 }

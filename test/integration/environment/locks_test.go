@@ -34,8 +34,8 @@ func TestLockedTable(t *testing.T) {
 				if err := r.Relay.Ready(); err != nil {
 					t.Errorf("not ready while the table is locked: %v", err)
 				}
-				if n := reconnects(t, r); n > 0 {
-					t.Errorf("%v sessions have ended", n)
+				if n := r.Reconnects(t); n > 0 {
+					t.Errorf("%d sessions have ended", n)
 				}
 				if _, err := holder.Exec(t.Context(), "ROLLBACK"); err != nil {
 					t.Fatal(err)
@@ -72,8 +72,8 @@ func TestStartWhileTheTableIsLocked(t *testing.T) {
 		}
 		f.Settled(t)
 		r.Stop(t)
-		if v := f.Verify(t, w.Committed()); v.Duplicates > 0 || reconnects(t, r) > 0 {
-			t.Errorf("%d events were published twice, %v reconnects", v.Duplicates, reconnects(t, r))
+		if v := f.Verify(t, w.Committed()); v.Duplicates > 0 || r.Reconnects(t) > 0 {
+			t.Errorf("%d events were published twice, %d reconnects", v.Duplicates, r.Reconnects(t))
 		}
 	})
 }

@@ -52,8 +52,8 @@ func TestSettingsOfTheDatabase(t *testing.T) {
 		// Longer than the time-out of idle sessions, two looks at the server included.
 		idle := time.After(11 * time.Second)
 		<-idle
-		if n := reconnects(t, r); n > 0 {
-			t.Errorf("%v sessions have ended", n)
+		if n := r.Reconnects(t); n > 0 {
+			t.Errorf("%d sessions have ended", n)
 		}
 		r.Stop(t)
 	})
