@@ -22,6 +22,7 @@ import (
 // step there. The relay finds the new primary by itself and goes on: nothing is lost, the order is
 // kept, and what was settled on the old one only is settled again.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	for _, major := range []int{17, 18} {
 		t.Run(fmt.Sprintf("postgres-%d", major), func(t *testing.T) {
 			t.Parallel()

@@ -13,8 +13,7 @@ import (
 // type, rows that are larger than any outbox row may be, updates and deletes with their old rows.
 // All of it is passed over, and none of it is poison.
 func TestPublicationOfAllTables(t *testing.T) {
-	harness.EachVersion(t, func(t *testing.T, s *harness.Server) {
-		t.Parallel()
+	oldestAndNewest(t, func(t *testing.T, s *harness.Server) {
 		f := fixture.New(t, fixture.On(s))
 		name := pgx.Identifier{f.DB.Name}.Sanitize()
 		f.DB.Exec(t, "DROP PUBLICATION "+name+"; CREATE PUBLICATION "+name+" FOR ALL TABLES WITH (publish_via_partition_root = true)")

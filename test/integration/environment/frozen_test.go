@@ -17,7 +17,8 @@ import (
 // whatever it is given and never answers, and no time-out of TCP ends that. The relay must find out
 // by itself, whichever of its two connections it is.
 func TestConnectionsThatSwallowEverything(t *testing.T) {
-	for name, which := range map[string][]int{"both": {0, 1}, "the stream's": {1}, "the one that settles": {0}} {
+	t.Parallel()
+	for name, which := range map[string]int{"the one that settles": 0, "the one that streams": 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := fixture.New(t)
@@ -29,7 +30,7 @@ func TestConnectionsThatSwallowEverything(t *testing.T) {
 			write(t, w, 1)
 			f.Events(t, 1)
 			f.Settled(t)
-			network.freeze(which...)
+			network.freeze(which)
 			write(t, w, 1)
 			f.Events(t, 2)
 			f.Settled(t)
@@ -58,12 +59,10 @@ func (n *network) dial(ctx context.Context, network, addr string) (net.Conn, err
 	return c, nil
 }
 
-func (n *network) freeze(which ...int) {
+func (n *network) freeze(which int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, i := range which {
-		n.conns[i].frozen.Store(true)
-	}
+	n.conns[which].frozen.Store(true)
 }
 
 func (n *network) close() {
