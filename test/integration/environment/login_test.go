@@ -1,0 +1,138 @@
+package environment
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"walrelay/internal/localdev"
+	"walrelay/migrations"
+	"walrelay/test/harness"
+	"walrelay/test/harness/oracle"
+	"walrelay/test/integration/fixture"
+)
+
+// The role that "walrelay migrate role" prints is enough for everything that the relay does, the
+// creation of its slot included.
+func TestLeastPrivilege(t *testing.T) {
+	oldestAndNewest(t, func(t *testing.T, s *harness.Server) {
+		for _, after := range []string{"mark", "delete", "keep"} {
+			f := fixture.New(t, fixture.On(s), fixture.Set("RELAY_AFTER_PUBLISH", after))
+			role := f.Slot + " relay"
+			cfg := f.Config(t)
+			sql, err := migrations.Role(migrations.Options{Table: f.Table, Columns: cfg.Outbox.Columns, Publication: cfg.Replication.Publication}, role, after)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.DB.Exec(t, sql)
+			t.Cleanup(func() { dropRole(t, f.DB, role) })
+			f.Setenv("DATABASE_URL", strings.Replace(f.DB.URL(), "postgres@", strings.ReplaceAll(role, " ", "%20")+"@", 1))
+			r := f.Relay(t).Ready(t)
+			committed := oracle.Load{Rows: 2, Until: 50}.Run(t.Context(), t, f.DB, f.Table)
+			f.Events(t, len(committed))
+			r.Stop(t)
+			if v := f.Verify(t, committed); v.Duplicates > 0 || r.Reconnects(t) > 0 {
+				t.Errorf("%s: %d events were published twice, %d reconnects", after, v.Duplicates, r.Reconnects(t))
+			}
+			want := map[string]string{"mark": "0", "delete": "0", "keep": "50"}[after]
+			if got := f.DB.Text(t, "SELECT count(*) FROM outbox WHERE published_at IS NULL"); got != want {
+				t.Errorf("%s: %s rows are not marked, want %s", after, got, want)
+			}
+		}
+	})
+}
+
+func dropRole(t *testing.T, db *harness.Database, role string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, db.URL())
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer conn.Close(ctx)
+	quoted := pgx.Identifier{role}.Sanitize()
+	if _, err := conn.PgConn().Exec(ctx, "DROP OWNED BY "+quoted+"; DROP ROLE "+quoted).ReadAll(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Over TLS the session frames its messages out of TLS records, and its read deadlines end in the
+// middle of them; the password is bound to the channel.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	server := harness.Fresh(t)
+	control := server.Control()
+	dir := control.Dir()
+	authority := certificate(t, dir)
+	if err := os.WriteFile(filepath.Join(dir, "hba.conf"), []byte("local all all trust\nhost all postgres 127.0.0.1/32 trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	control.Configure(map[string]string{"ssl": "on", "ssl_cert_file": filepath.Join(dir, "server.crt"), "ssl_key_file": filepath.Join(dir, "server.key"),
+		"hba_file": filepath.Join(dir, "hba.conf")})
+	if err := control.Restart(t.Context(), localdev.Fast); err != nil {
+		t.Fatal(err)
+	}
+	f := fixture.New(t, fixture.On(server), fixture.Set("REPLICATION_STATUS_INTERVAL", "10ms"))
+	f.DB.Exec(t, "CREATE ROLE relay LOGIN REPLICATION PASSWORD 'päss w@rd'; GRANT SELECT, UPDATE ON outbox TO relay")
+	f.Setenv("DATABASE_URL", strings.Replace(strings.Replace(f.DB.URL(), "postgres@", "relay:p%C3%A4ss%20w%40rd@", 1), "sslmode=disable", "sslmode=verify-full&sslrootcert="+authority, 1))
+	r := f.Relay(t).Ready(t)
+	committed := oracle.Load{Rows: 10, PayloadSize: 20000, Until: 2000}.Run(t.Context(), t, f.DB, f.Table)
+	if got := f.DB.Text(t, "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE ssl AND usename = 'relay'"); got != "2" {
+		t.Errorf("%s of the relay's connections use TLS, want 2", got)
+	}
+	f.Settled(t)
+	r.Stop(t)
+	if v := f.Verify(t, committed); v.Duplicates > 0 || r.Reconnects(t) > 0 {
+		t.Errorf("%d events were published twice, %d reconnects", v.Duplicates, r.Reconnects(t))
+	}
+}
+
+// certificate makes a self-signed certificate for 127.0.0.1 in a server's folder, and returns its path.
+func certificate(t *testing.T, dir string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "walrelay test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, err := os.Stat(filepath.Join(dir, "data"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{"server.crt": {Type: "CERTIFICATE", Bytes: der}, "server.key": {Type: "PRIVATE KEY", Bytes: private}} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(path, int(owner.Sys().(*syscall.Stat_t).Uid), -1); err != nil { // the server reads it, as whoever it runs
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "server.crt")
+}
