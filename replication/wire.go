@@ -65,9 +65,6 @@ func (w *wire) next() (typ byte, body []byte, large int, err error) {
 	return typ, body, 0, nil
 }
 
-// buffered reports whether a read would block for sure.
-func (w *wire) empty() bool { return w.r == w.w }
-
 // need makes n unread bytes available at buf[r:].
 func (w *wire) need(n int) error {
 	if w.w-w.r >= n {
