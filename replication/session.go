@@ -65,8 +65,7 @@ type session struct {
 	received pglogrepl.LSN
 	stop     <-chan struct{}
 	leaving  time.Time // when stop was noticed; zero before
-	started  time.Time
-	active   time.Duration // when the goroutine last ran, since started
+	active   time.Time // when the goroutine last ran
 	heard    time.Time
 	told     time.Time
 	fills    uint64

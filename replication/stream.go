@@ -18,7 +18,7 @@ import (
 // connection.
 func (x *session) stream(stop <-chan struct{}, hard context.Context) error {
 	now := time.Now()
-	x.started, x.heard, x.stop = now, now, stop
+	x.active, x.heard, x.stop = now, now, stop
 	x.update(func(st *State) {
 		st.Phase, st.Since, st.Heard, st.Told, st.tracker = PhaseStreaming, now, now, now, x.tracker
 	})
@@ -117,12 +117,19 @@ func (x *session) fault() error {
 // hands over another row: the server has given the slot to somebody else, and what lies in the buffer
 // of the dead connection may be on Kafka already (H15).
 func (x *session) lease() error {
-	now := time.Since(x.started)
-	if now-x.active > x.past.senderTimeout {
+	now := time.Now()
+	if absence(x.active, now) > x.past.senderTimeout {
 		return errLease
 	}
 	x.active = now
 	return nil
+}
+
+// absence is the time between two moments for the world outside. The monotonic clock stands still
+// while the machine sleeps or its hypervisor has stopped it; the wall clock is put right when it wakes.
+// One that somebody sets forward costs a new session and nothing else.
+func absence(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
 // hasRoom says whether another row may be read. While there is none nothing is read, so that the
