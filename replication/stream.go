@@ -295,7 +295,7 @@ func (x *session) handle(typ byte, msg []byte) error {
 // readLarge takes a message that is too long to be held: it is decoded while it is read, and what is
 // not an id is thrown away (H17).
 func (x *session) readLarge(typ byte, n int) error {
-	r := body{x.wire, x.tick}
+	r := body{x.wire, x.attend}
 	var header [xlogHeaderLen]byte
 	if typ != 'd' || n < len(header) {
 		return fmt.Errorf("message %q of %d bytes: the stream is broken", typ, n)
@@ -308,6 +308,15 @@ func (x *session) readLarge(typ byte, n int) error {
 	}
 	kind, err := x.decoder.DecodeLarge(r, n-len(header))
 	return x.decoded(kind, err)
+}
+
+// attend is what is due when a read deadline passes inside a message. An interrupt leaves the deadline
+// in the past until it is looked at, so that without a look every read would end at once, for ever.
+func (x *session) attend() error {
+	if x.wake.Load() {
+		return x.lookUp()
+	}
+	return x.tick()
 }
 
 // decoded takes what a message meant.
