@@ -34,17 +34,16 @@ func (a ProduceError) do(w *world) {
 		w.excuse(exitFatal, a.For+time.Minute)
 	}
 	if forgetful(a.Err) {
-		w.mu.Lock()
-		w.forgot = true
-		w.mu.Unlock()
+		w.forget()
 	}
 	w.fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: a.Err, Count: count(a.Count)}, a.For)
 }
 
-// forgetful are the answers of a broker that has lost what it knew of a producer: kgo goes on under a
-// new epoch, and what landed before may land again.
-func forgetful(err error) bool {
-	return errors.Is(err, kerr.OutOfOrderSequenceNumber) || errors.Is(err, kerr.UnknownProducerID) || errors.Is(err, kerr.InvalidProducerEpoch)
+// forgetful are the answers of a broker that has lost what it knew of a producer, and those that
+// reject a batch, since what was in flight behind it is then out of sequence: kgo goes on under a new
+// epoch, and what landed without being acknowledged may land again.
+func forgetful(err *kerr.Error) bool {
+	return !err.Retriable || errors.Is(err, kerr.OutOfOrderSequenceNumber) || errors.Is(err, kerr.UnknownProducerID) || errors.Is(err, kerr.InvalidProducerEpoch)
 }
 
 // count is a number of requests as kfake counts them.
@@ -84,6 +83,7 @@ func (w *world) fault(f kfake.Fault, last time.Duration) {
 // refuse makes the brokers reject every batch with that event in it, for ever. It lies beside the
 // others in a batch, so the innocent must be told from it (H19).
 func (w *world) refuse(event outbox.EventID) {
+	w.forget()
 	id := []byte(event.String())
 	w.kafka.Fault(kfake.Fault{
 		Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidRecord, Count: -1,
@@ -102,6 +102,13 @@ func (w *world) refuse(event outbox.EventID) {
 			return false
 		},
 	})
+}
+
+// forget notes that records may land more often than they were handed over.
+func (w *world) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.forgot = true
 }
 
 // MoveLeaders gives every partition another leader.

@@ -19,6 +19,8 @@ func plain(after checkpoint.AfterPublish) Setup {
 func TestFound(t *testing.T) {
 	slow := plain(checkpoint.Mark)
 	slow.MaxMessage, slow.Delay, slow.Buffer = 1_000_012, 30*time.Millisecond, 4<<10
+	near := plain(checkpoint.Mark)
+	near.Delay, near.Buffer = 5*time.Millisecond, 4<<10
 	for name, p := range map[string]Plan{
 		"a producer id is refused once": {Setup: plain(checkpoint.Mark), Steps: []Step{
 			{time.Second, AskError{kmsg.InitProducerID, kerr.UnknownServerError, 3, 2 * time.Second}},
@@ -38,6 +40,16 @@ func TestFound(t *testing.T) {
 		"the same where settled rows are deleted": {Setup: plain(checkpoint.Delete), Steps: []Step{
 			{time.Second, Write{Seed: 1, Rows: 2, Keys: 1}},
 			{4 * time.Second, Promote{Txns: 1}},
+		}},
+		"an event is rejected while a row arrives that is thrown away as it is read": {Setup: near, Steps: []Step{
+			{time.Second, Write{Seed: 1, Rows: 1, Keys: 1}},
+			{3*time.Second - time.Millisecond, ProduceError{kerr.InvalidRecord, 1, time.Second}},
+			{3 * time.Second, Write{Seed: 2, Rows: 1, Keys: 1}},
+			{3*time.Second + time.Millisecond, Write{Seed: 3, Rows: 1, Keys: 1, Poison: Huge}},
+		}},
+		"a SIGTERM comes while such a row arrives": {Setup: near, Steps: []Step{
+			{time.Second, Write{Seed: 1, Rows: 1, Keys: 1, Poison: Huge}},
+			{time.Second + 100*time.Millisecond, Term{0, time.Minute, time.Second}},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

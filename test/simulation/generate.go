@@ -82,7 +82,8 @@ func (g *generator) setup() Setup {
 		s.Relays = 2
 	}
 	if g.one(8) {
-		s.MaxMessage = 1_000_012
+		// A full request must get through within kgo's write time-out of ten seconds.
+		s.MaxMessage, s.Buffer = 1_000_012, 256<<10
 	}
 	if g.one(3) {
 		s.Linger = g.between(0, 2*time.Second).Truncate(time.Millisecond)

@@ -296,7 +296,7 @@ func kind(a Action) string {
 
 // memory is what a relay knows of the stream, as the ledger saw it.
 type memory struct {
-	from  time.Time
+	from  time.Time // when its session began, as far as can be seen
 	acked map[*fate]bool
 	out   map[*fate]bool // handed over, and Kafka's answer has not come
 	first int            // its first event, as a place in the order of commits
@@ -317,8 +317,7 @@ func (w *world) judgeDuplicates(order []*expected, byID map[outbox.EventID]*expe
 	memories := make(map[int]*memory)
 	for _, d := range w.ledger.deeds {
 		m := memories[d.process]
-		forget, _ := slices.BinarySearchFunc(w.rewritten, d.at, time.Time.Compare)
-		if m == nil || forget > 0 && m.from.Before(w.rewritten[forget-1]) {
+		if m == nil {
 			m = &memory{from: d.at, acked: make(map[*fate]bool), out: make(map[*fate]bool), first: -1}
 			memories[d.process] = m
 		}
@@ -335,6 +334,11 @@ func (w *world) judgeDuplicates(order []*expected, byID map[outbox.EventID]*expe
 			m.first, m.last, m.known = e.at, e.at, e.at
 		default:
 			if e.at <= m.last {
+				if w.rewrittenSince(m.from, d.at) {
+					m.first, m.known = e.at, e.at
+					clear(m.acked)
+				}
+				m.from = d.at
 				for m.known < len(order) && m.acked[w.ledger.events[order[m.known].row.EventID]] {
 					m.known++
 				}
@@ -351,6 +355,16 @@ func (w *world) judgeDuplicates(order []*expected, byID map[outbox.EventID]*expe
 			}
 		}
 	}
+}
+
+// rewrittenSince says whether the server was given another history in that time.
+func (w *world) rewrittenSince(from, to time.Time) bool {
+	for _, at := range w.rewritten {
+		if !at.Before(from) && !at.After(to) {
+			return true
+		}
+	}
+	return false
 }
 
 // report fills in the result.
