@@ -296,7 +296,8 @@ func kind(a Action) string {
 
 // memory is what a relay knows of the stream, as the ledger saw it.
 type memory struct {
-	from  time.Time // when its session began, as far as can be seen
+	from  time.Time // its session began later
+	seen  time.Time // when it did anything last
 	acked map[*fate]bool
 	out   map[*fate]bool // handed over, and Kafka's answer has not come
 	first int            // its first event, as a place in the order of commits
@@ -318,7 +319,7 @@ func (w *world) judgeDuplicates(order []*expected, byID map[outbox.EventID]*expe
 	for _, d := range w.ledger.deeds {
 		m := memories[d.process]
 		if m == nil {
-			m = &memory{from: d.at, acked: make(map[*fate]bool), out: make(map[*fate]bool), first: -1}
+			m = &memory{acked: make(map[*fate]bool), out: make(map[*fate]bool), first: -1}
 			memories[d.process] = m
 		}
 		if d.what == handed && m.out[d.event] {
@@ -338,7 +339,7 @@ func (w *world) judgeDuplicates(order []*expected, byID map[outbox.EventID]*expe
 					m.first, m.known = e.at, e.at
 					clear(m.acked)
 				}
-				m.from = d.at
+				m.from = m.seen
 				for m.known < len(order) && m.acked[w.ledger.events[order[m.known].row.EventID]] {
 					m.known++
 				}
@@ -354,6 +355,7 @@ func (w *world) judgeDuplicates(order []*expected, byID map[outbox.EventID]*expe
 				w.sayAt(d.at.Sub(w.began), BoundedDuplicates, "relay %d hands over event %s again, although it and every event before it was acknowledged to that relay", d.process, d.event.id)
 			}
 		}
+		m.seen = d.at
 	}
 }
 
