@@ -15,10 +15,13 @@ import (
 )
 
 const (
-	readBuffer    = 256 << 10        // one read system call may bring several hundred messages
-	statusTimeout = 10 * time.Second // bound of a write of 39 bytes; the kernel's buffer takes them at once unless the peer is gone
-	headerLen     = 5                // type byte and length of every message
-	xlogHeaderLen = 1 + 8 + 8 + 8    // 'w', start, end, send time
+	readBuffer    = 256 << 10 // one read system call may bring several hundred messages
+	denseRate     = 30_000    // messages a second from which on reading one by one costs more than it gives
+	gatherWindow  = 5 * time.Millisecond
+	gatherPause   = 500 * time.Microsecond // the runtime makes up to a millisecond of it
+	statusTimeout = 10 * time.Second       // bound of a write of 39 bytes; the kernel's buffer takes them at once unless the peer is gone
+	headerLen     = 5                      // type byte and length of every message
+	xlogHeaderLen = 1 + 8 + 8 + 8          // 'w', start, end, send time
 )
 
 // errTick is returned by a read whose deadline passed. Nothing is lost: what had arrived of a message
@@ -29,11 +32,18 @@ var errTick = errors.New("read deadline passed")
 // system call brings as many messages as the kernel holds, and next hands them out one by one without
 // copying. Only the session's goroutine uses it, for reads and writes alike.
 type wire struct {
-	conn   net.Conn
-	buf    []byte
-	r, w   int // unread bytes are buf[r:w]
-	limit  int // a message longer than this is not buffered; see large
-	fills  uint64
+	conn  net.Conn
+	buf   []byte
+	r, w  int // unread bytes are buf[r:w]
+	limit int // a message longer than this is not buffered; see large
+	fills uint64
+
+	counted struct { // messages since a moment
+		since    time.Time
+		messages int
+		dense    bool
+	}
+
 	status [headerLen + statusLen]byte
 }
 
@@ -48,6 +58,7 @@ func (w *wire) next() (typ byte, body []byte, large int, err error) {
 	if err := w.need(headerLen); err != nil {
 		return 0, nil, 0, err
 	}
+	w.counted.messages++
 	typ = w.buf[w.r]
 	n := int(int32(binary.BigEndian.Uint32(w.buf[w.r+1:]))) - 4
 	if n < 0 {
@@ -92,7 +103,23 @@ func (w *wire) need(n int) error {
 	return nil
 }
 
+// gather lets messages pile up in the kernel while many come. A walsender sends each by itself, so a
+// reader that is faster than it pays a system call and a wake-up for every row; one that pauses for a
+// moment gets a hundred rows for the same price. Only a backlog is that dense: what is sent as it
+// commits is read at once.
+func (w *wire) gather() {
+	now := time.Now()
+	if elapsed := now.Sub(w.counted.since); elapsed >= gatherWindow {
+		w.counted.dense = float64(w.counted.messages) >= denseRate*elapsed.Seconds()
+		w.counted.since, w.counted.messages = now, 0
+	}
+	if w.counted.dense {
+		time.Sleep(gatherPause)
+	}
+}
+
 func (w *wire) fill() error {
+	w.gather()
 	n, err := w.conn.Read(w.buf[w.w:])
 	w.w += n
 	if n > 0 {
