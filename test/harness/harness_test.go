@@ -192,6 +192,9 @@ func TestBrokerBehindProxy(t *testing.T) {
 		t.Errorf("acknowledged (%v) through a proxy that holds everything back", err)
 	case <-time.After(200 * time.Millisecond):
 	}
+	if err := c.Around(t).Ping(ctx); err != nil {
+		t.Errorf("around the proxy: %v", err)
+	}
 	c.Proxy.Resume()
 	if err := <-acked; err != nil {
 		t.Error(err)
@@ -250,6 +253,11 @@ func TestProxySpoilsConnections(t *testing.T) {
 		t.Errorf("answered after %s, %v; want 50 ms each way", took, err)
 	}
 	p.Delay(0)
+	p.Rate(20) // a byte takes 50 ms
+	if took, err := say(conn); err != nil || took < 100*time.Millisecond {
+		t.Errorf("answered after %s, %v; want 50 ms each way", took, err)
+	}
+	p.Rate(0)
 	p.Pause()
 	conn.SetDeadline(time.Now().Add(100 * time.Millisecond))
 	if _, err := say(conn); !errors.Is(err, os.ErrDeadlineExceeded) {

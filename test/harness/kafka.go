@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ type Cluster struct {
 	Real   bool   // not kfake
 	Proxy  *Proxy // between clients and the broker, where ViaProxy was asked for; else nil
 	addr   string // host:port list, as KAFKA_BROKERS takes it
+	direct string // host:port behind the proxy, where there is one
 	broker broker // how to stop it and start it again
 	owned  bool   // by this one test
 }
@@ -99,7 +101,7 @@ func OwnKafka(t testing.TB, opts ...KafkaOption) *Cluster {
 	cluster.owned = true
 	if proxy != nil {
 		proxy.To(cluster.addr)
-		cluster.Proxy, cluster.addr = proxy, advertised
+		cluster.Proxy, cluster.direct, cluster.addr = proxy, cluster.addr, advertised
 	}
 	t.Cleanup(func() {
 		if t.Failed() && cluster.LogPath() != "" {
@@ -201,6 +203,18 @@ func (c *Cluster) Client(t testing.TB, opts ...kgo.Opt) *kgo.Client {
 	}
 	t.Cleanup(client.Close)
 	return client
+}
+
+// Around is a Kafka client that does not go through the cluster's proxy, for who watches what the
+// proxy spoils.
+func (c *Cluster) Around(t testing.TB, opts ...kgo.Opt) *kgo.Client {
+	t.Helper()
+	if c.direct == "" {
+		return c.Client(t, opts...)
+	}
+	return c.Client(t, append(opts, kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, c.direct)
+	}))...)
 }
 
 // Topic makes a topic of a unique name with that many partitions. The test's end deletes it.

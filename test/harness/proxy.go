@@ -8,7 +8,7 @@ import (
 )
 
 // Proxy passes TCP connections on to one address and can spoil them: hold everything back, cut
-// them, refuse new ones, delay each chunk. A connection that is held back while one side leaves is
+// them, refuse new ones, delay each chunk, let only so many bytes through. A connection that is held back while one side leaves is
 // what a half-open connection looks like to the other. It ends with the test.
 type Proxy struct {
 	listener net.Listener
@@ -22,6 +22,7 @@ type Proxy struct {
 		refuse  bool
 		closed  bool
 		delay   time.Duration
+		rate    int                       // bytes a second of each direction of each connection; 0: no limit
 		open    map[*net.TCPConn]struct{} // both halves of every pair
 	}
 }
@@ -65,6 +66,9 @@ func (p *Proxy) Refuse() { p.set(func() { p.mu.refuse = true }) }
 
 // Delay holds each chunk of at most 32 KiB back for d, in both directions; 0 ends it.
 func (p *Proxy) Delay(d time.Duration) { p.set(func() { p.mu.delay = d }) }
+
+// Rate lets so many bytes a second through, in each direction of each connection; 0 ends it.
+func (p *Proxy) Rate(bytes int) { p.set(func() { p.mu.rate = bytes }) }
 
 // Cut resets every open connection, so that both sides get an error and no orderly end.
 func (p *Proxy) Cut() {
@@ -140,7 +144,7 @@ func (p *Proxy) pass(from, to *net.TCPConn) {
 	buf := make([]byte, chunk)
 	for {
 		n, err := from.Read(buf)
-		if !p.hold(from) {
+		if !p.hold(from, n) {
 			break
 		}
 		if n > 0 {
@@ -160,11 +164,15 @@ func (p *Proxy) pass(from, to *net.TCPConn) {
 	to.Close()
 }
 
-// hold waits as Pause and Delay say; false: the connection was cut meanwhile.
-func (p *Proxy) hold(conn *net.TCPConn) bool {
+// hold waits before n bytes go on as Pause, Delay and Rate say; false: the connection was cut meanwhile.
+func (p *Proxy) hold(conn *net.TCPConn, n int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if delay := p.mu.delay; delay > 0 {
+	delay := p.mu.delay
+	if p.mu.rate > 0 {
+		delay += time.Second * time.Duration(n) / time.Duration(p.mu.rate)
+	}
+	if delay > 0 {
 		p.mu.Unlock()
 		time.Sleep(delay)
 		p.mu.Lock()

@@ -102,7 +102,7 @@ func (l *Load) write(ctx context.Context, w *Writer, number, share int) error {
 			if n += size; share > 0 && n >= share {
 				return nil
 			}
-		case errors.Is(err, errUnknown):
+		case errors.Is(err, ErrUnknown):
 			return err
 		}
 		select {

@@ -3,6 +3,7 @@ package oracle
 import (
 	"context"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -125,6 +126,8 @@ func TestSavepointKeepsOnlyTheFirstPart(t *testing.T) {
 func TestFailedCommitIsNotCommitted(t *testing.T) {
 	db := harness.Postgres(t).Database(t)
 	w := NewWriter(t, db, Migrate(t, db, harness.Name(t)))
+	j := &journal{}
+	w.Keep(j)
 	db.Exec(t, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''refused''; END';
 		CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON outbox DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()`)
 	event := Event{AggregateType: "Order", AggregateID: "1", EventType: "Placed", Payload: "{}"}
@@ -137,5 +140,41 @@ func TestFailedCommitIsNotCommitted(t *testing.T) {
 	}
 	if got := w.Committed(); len(got) != 1 {
 		t.Errorf("committed %v", got)
+	}
+	if want := (journal{committing: 2, ended: []Outcome{{}, {Committed: true}}}); !reflect.DeepEqual(*j, want) {
+		t.Errorf("the journal was told %+v, want %+v", *j, want)
+	}
+}
+
+type journal struct {
+	committing int // events
+	ended      []Outcome
+}
+
+func (j *journal) Committing(events []Event, rows []Committed) error {
+	j.committing += len(rows)
+	return nil
+}
+
+func (j *journal) Ended(_ []Committed, o Outcome) error {
+	j.ended = append(j.ended, o)
+	return nil
+}
+
+// A commit whose answer never comes is asked for, and the journal knows that it was.
+func TestUnansweredCommit(t *testing.T) {
+	db := harness.Postgres(t).Database(t)
+	w := NewWriter(t, db, Migrate(t, db, harness.Name(t)))
+	j := &journal{}
+	w.Keep(j)
+	db.Exec(t, `CREATE FUNCTION leave() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END';
+		CREATE CONSTRAINT TRIGGER leave AFTER INSERT ON outbox DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION leave()`)
+	ready := make(chan struct{})
+	close(ready)
+	if err := w.CommitWhen(t.Context(), ready, Event{AggregateType: "Order", AggregateID: "1", EventType: "Placed"}); err == nil {
+		t.Error("committed")
+	}
+	if want := []Outcome{{Unanswered: true}}; !reflect.DeepEqual(j.ended, want) || len(w.Committed()) > 0 {
+		t.Errorf("ended as %+v, want %+v", j.ended, want)
 	}
 }

@@ -10,13 +10,30 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"walrelay/outbox"
 	"walrelay/test/harness"
 )
 
-// errUnknown: the oracle can no longer tell what must be on Kafka; the test has no verdict.
-var errUnknown = errors.New("whether the transaction has committed is not known")
+// Journal is told of every transaction of a Writer, by the Writer's goroutine.
+type Journal interface {
+	// Committing comes before COMMIT is sent, and what it notes must be safe when it returns. After an
+	// error the transaction is rolled back.
+	Committing(events []Event, rows []Committed) error
+	// Ended comes when it is known what has become of the transaction. It is not called for one that
+	// failed before Committing.
+	Ended(rows []Committed, outcome Outcome) error
+}
+
+// Outcome is how a transaction ended.
+type Outcome struct {
+	Committed  bool
+	Unanswered bool // the session ended in place of an answer to COMMIT: the server was asked later
+}
+
+// ErrUnknown: the oracle can no longer tell what must be on Kafka; the test has no verdict.
+var ErrUnknown = errors.New("whether the transaction has committed is not known")
 
 // resolveLimit bounds the question whether a commit happened whose answer was lost; the server may
 // have to come back first.
@@ -46,6 +63,8 @@ type Writer struct {
 	table string // quoted
 	conn  *pgx.Conn
 
+	journal Journal // nil: none
+
 	mu struct {
 		sync.Mutex
 		committed []Committed
@@ -64,6 +83,9 @@ func NewWriter(t testing.TB, db *harness.Database, table outbox.Table) *Writer {
 	return w
 }
 
+// Keep has the journal told of every transaction from now on.
+func (w *Writer) Keep(j Journal) { w.journal = j }
+
 // Committed is what was committed so far, in order.
 func (w *Writer) Committed() []Committed {
 	w.mu.Lock()
@@ -74,12 +96,25 @@ func (w *Writer) Committed() []Committed {
 // Commit writes the events in one transaction. An error means that they are not committed and never
 // will be; the next call connects anew.
 func (w *Writer) Commit(ctx context.Context, events ...Event) error {
-	return w.transact(ctx, func(ctx context.Context, tx pgx.Tx) ([]Committed, error) { return w.insert(ctx, tx, events) })
+	return w.transact(ctx, events, func(ctx context.Context, tx pgx.Tx) ([]Committed, error) { return w.insert(ctx, tx, events) })
+}
+
+// CommitWhen writes the events in one transaction, which stays open until ready is closed.
+func (w *Writer) CommitWhen(ctx context.Context, ready <-chan struct{}, events ...Event) error {
+	return w.transact(ctx, events, func(ctx context.Context, tx pgx.Tx) ([]Committed, error) {
+		rows, err := w.insert(ctx, tx, events)
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			err = errors.Join(err, ctx.Err())
+		}
+		return rows, err
+	})
 }
 
 // Savepoint writes kept, then rolledBack behind a savepoint that it rolls back, and commits.
 func (w *Writer) Savepoint(ctx context.Context, kept, rolledBack []Event) error {
-	return w.transact(ctx, func(ctx context.Context, tx pgx.Tx) ([]Committed, error) {
+	return w.transact(ctx, kept, func(ctx context.Context, tx pgx.Tx) ([]Committed, error) {
 		rows, err := w.insert(ctx, tx, kept)
 		if err != nil {
 			return nil, err
@@ -95,8 +130,8 @@ func (w *Writer) Savepoint(ctx context.Context, kept, rolledBack []Event) error 
 	})
 }
 
-// transact runs one transaction and keeps its rows when it has committed.
-func (w *Writer) transact(ctx context.Context, write func(context.Context, pgx.Tx) ([]Committed, error)) error {
+// transact runs one transaction and keeps its rows, those of events, when it has committed.
+func (w *Writer) transact(ctx context.Context, events []Event, write func(context.Context, pgx.Tx) ([]Committed, error)) error {
 	if w.conn == nil {
 		conn, err := pgx.Connect(ctx, w.url)
 		if err != nil {
@@ -114,19 +149,35 @@ func (w *Writer) transact(ctx context.Context, write func(context.Context, pgx.T
 	if err == nil {
 		_, err = tx.Exec(ctx, "INSERT INTO "+witness+" VALUES ($1)", id)
 	}
+	if err == nil && w.journal != nil {
+		err = w.journal.Committing(events, rows)
+	}
 	if err != nil {
 		w.disconnect() // without a COMMIT the server rolls back
 		return fmt.Errorf("write: %w", err)
 	}
-	if err := tx.Commit(ctx); err != nil {
+	return w.commit(ctx, tx, id, rows)
+}
+
+func (w *Writer) commit(ctx context.Context, tx pgx.Tx, id outbox.EventID, rows []Committed) error {
+	outcome := Outcome{Committed: true}
+	err := tx.Commit(ctx)
+	if err != nil {
 		w.disconnect()
 		happened, unknown := w.happened(id)
 		if unknown != nil {
-			return fmt.Errorf("commit: %w: %w: %w", err, errUnknown, unknown)
+			return fmt.Errorf("commit: %w: %w: %w", err, ErrUnknown, unknown)
 		}
-		if !happened {
-			return fmt.Errorf("commit: %w", err)
+		refusal, answered := errors.AsType[*pgconn.PgError](err)
+		outcome = Outcome{Committed: happened, Unanswered: !answered || refusal.SeverityUnlocalized != "ERROR"}
+	}
+	if w.journal != nil {
+		if err := w.journal.Ended(rows, outcome); err != nil {
+			return fmt.Errorf("note the outcome: %w", err)
 		}
+	}
+	if !outcome.Committed {
+		return fmt.Errorf("commit: %w", err)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
