@@ -4,9 +4,6 @@ package histories
 
 import (
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -44,7 +41,7 @@ func TestH17TableLockedUnderLoad(t *testing.T) {
 		delete(tries, "")
 		return s.Unsettled == window && len(tries) >= 3
 	})
-	if peak := peakMemory(b.Pid()); peak > memoryLimit {
+	if peak := fixture.PeakMemory(b.Pid()); peak > memoryLimit {
 		t.Errorf("bounded memory: %d bytes were resident, more than %d", peak, memoryLimit)
 	}
 	if now := confirmed(t, f); now != before {
@@ -79,7 +76,7 @@ func TestH17HugeRow(t *testing.T) {
 	commit(t, w, order("after"))
 	peak := 0
 	eventually(t, "the relay ends", func() bool {
-		peak = max(peak, peakMemory(b.Pid()))
+		peak = max(peak, fixture.PeakMemory(b.Pid()))
 		return !b.Running()
 	})
 	if code := b.Code(t); code != 1 {
@@ -134,16 +131,4 @@ func writeMany(t *testing.T, f *fixture.Fixture, n int) []oracle.Committed {
 		t.Fatal(err)
 	}
 	return all
-}
-
-// peakMemory is the most that was resident of a process, in bytes; 0 where it has ended.
-func peakMemory(pid int) int {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	_, after, _ := strings.Cut(string(status), "VmHWM:")
-	kB, _, _ := strings.Cut(strings.TrimSpace(after), " ")
-	n, _ := strconv.Atoi(kB)
-	return n << 10
 }
