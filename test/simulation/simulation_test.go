@@ -61,7 +61,7 @@ func TestHistories(t *testing.T) {
 	for i := range runtime.GOMAXPROCS(0) {
 		t.Run(fmt.Sprint("worker", i), func(t *testing.T) {
 			t.Parallel()
-			for i := next.Add(1) - 1; i < n; i = next.Add(1) - 1 {
+			for i := next.Add(1) - 1; i < n && (broken.Load() == 0 || !failFast()); i = next.Add(1) - 1 {
 				p := Generate(first + i)
 				if *told {
 					t.Log(p)
@@ -79,6 +79,12 @@ func TestHistories(t *testing.T) {
 			}
 		})
 	}
+}
+
+// failFast is go test's own flag: the first broken history is enough.
+func failFast() bool {
+	f := flag.Lookup("test.failfast")
+	return f != nil && f.Value.String() == "true"
 }
 
 // A history whose own clock has not ticked for standstill, by the clock on the wall, is looked at; one
