@@ -39,6 +39,11 @@ tests:
 test-fast: ## Tests that need no server: seconds
 	$(GO) test -short $(ARGS) ./...
 
+.PHONY: chaos
+chaos: ## Ten minutes of crashes and outages: make chaos ARGS='-chaos.for=1h -chaos.seed=7'
+	@$(GO) run ./test/harness/cmd/up -kafka=false -postgres=false -- \
+	  $(GO) test ./test/chaos -run TestChaos -v -timeout 24h -chaos.for=10m $(ARGS)
+
 .PHONY: lint
 lint: ## gofmt, go vet and staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \

@@ -22,7 +22,7 @@ var (
 )
 
 const (
-	// longRun and longer runs have faults that take longer than the time-outs they are about.
+	// longRun and longer runs, and those of chosen faults, have faults that take longer than the time-outs they are about.
 	longRun = 5 * time.Minute
 
 	// reserve is the part of a run in which no fault begins any more.
@@ -48,7 +48,6 @@ func TestChaos(t *testing.T) {
 	if len(chosen) == 0 {
 		t.Fatalf("no kind of fault matches %q", *only)
 	}
-	kafka := harness.OwnKafka(t, harness.ViaProxy())
 	majors, err := harness.Majors(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -56,14 +55,15 @@ func TestChaos(t *testing.T) {
 	if len(majors) == 0 {
 		harness.Skip(t, t.Name(), "no PostgreSQL is installed")
 	}
+	kafka := harness.OwnKafka(t, harness.ViaProxy())
 	major := majors[rand.New(rand.NewPCG(*seed, 0)).IntN(len(majors))]
 	server := harness.Fresh(t, harness.Major(major))
 	servers := fmt.Sprintf("PostgreSQL %d, %s", major, kafka.What)
 	w := newWorld(t, *seed, server, kafka)
-	w.long, w.until = *lasts >= longRun, w.began.Add(*lasts-reserve)
+	w.long, w.until = *lasts >= longRun || *only != "", w.began.Add(*lasts-reserve)
 	w.log("seed %d: %s", w.seed, servers)
 	w.begin()
-	plan := schedule{seed: w.seed, long: w.long || *only != "", kinds: chosen}
+	plan := schedule{seed: w.seed, long: w.long, kinds: chosen}
 	for whole := w.calm(); whole && time.Now().Before(w.until); whole = w.calm() {
 		f, r := plan.next()
 		f.run(w, r)
