@@ -81,3 +81,7 @@ clean: ## Remove what was built
 bench: ## Measure drain, memory and latency with real servers, about ten minutes: make bench ARGS='--only drain'
 	@mkdir -p .cache
 	$(GO) run ./test/bench --json .cache/bench.json $(ARGS)
+
+.PHONY: mutants
+mutants: ## Plant deliberate bugs in a copy and show which test notices each: make mutants ARGS='-only carr'
+	$(GO) run ./test/mutants $(ARGS)

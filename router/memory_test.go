@@ -53,6 +53,25 @@ func BenchmarkRoute(b *testing.B) {
 	}
 }
 
+// The event's bytes lie in a buffer that the next read overwrites, while the record waits for Kafka.
+func TestRecordOwnsItsBytes(t *testing.T) {
+	for name, ev := range map[string]outbox.Event{"plain": event(), "headers": withHeaders(), "own topic": withOwnTopic()} {
+		var rec Record
+		if err := newRouter(t, defaults()).Route(&ev, &rec); err != nil {
+			t.Fatal(err)
+		}
+		before := fmt.Sprintf("%q %q %q %q", rec.Topic, rec.Key, rec.Value, rec.Headers)
+		for _, b := range [][]byte{ev.AggregateType, ev.AggregateID, ev.EventType, ev.PartitionKey, ev.Topic, ev.Payload, ev.Headers} {
+			for i := range b {
+				b[i] = '#'
+			}
+		}
+		if after := fmt.Sprintf("%q %q %q %q", rec.Topic, rec.Key, rec.Value, rec.Headers); after != before {
+			t.Errorf("%s: the record has changed with the event:\n%s\n%s", name, before, after)
+		}
+	}
+}
+
 func TestLargeBuffersAreGivenUp(t *testing.T) {
 	r := newRouter(t, defaults())
 	var rec Record

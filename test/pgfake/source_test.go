@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,8 +22,9 @@ import (
 	"walrelay/test/pgfake/memnet"
 )
 
-// kafka acknowledges every event after a moment.
+// kafka acknowledges every event after a moment, and late.
 type kafka struct {
+	late     time.Duration
 	mu       sync.Mutex
 	seen     map[outbox.EventID]int
 	resolved map[outbox.EventID]bool
@@ -35,7 +37,7 @@ func (k *kafka) Publish(ev *outbox.Event, token uint64, to replication.Acker) er
 	defer k.mu.Unlock()
 	k.seen[id]++
 	k.out++
-	time.AfterFunc(time.Duration(1+rand.IntN(20))*time.Millisecond, func() {
+	time.AfterFunc(k.late+time.Duration(1+rand.IntN(20))*time.Millisecond, func() {
 		k.mu.Lock()
 		k.resolved[id] = true
 		k.out--
@@ -65,51 +67,92 @@ func TestTheRealSource(t *testing.T) {
 	}
 }
 
-func realSource(t *testing.T, after checkpoint.AfterPublish, major int) {
-	net, k := memnet.New(), &kafka{seen: make(map[outbox.EventID]int), resolved: make(map[outbox.EventID]bool)}
+// life is the relay's own source beside a fresh server, in a bubble.
+type life struct {
+	net    *memnet.Network
+	srv    *pgfake.Server
+	kafka  *kafka
+	source *replication.Source
+	stop   context.CancelFunc
+	group  sync.WaitGroup
+	ends   []error // of its sessions
+	dialled
+}
+
+// live starts both. change may alter the options; end must be called.
+func live(t *testing.T, after checkpoint.AfterPublish, major int, change func(*life, *replication.Options)) *life {
+	t.Helper()
+	l := &life{net: memnet.New(), kafka: &kafka{seen: make(map[outbox.EventID]int), resolved: make(map[outbox.EventID]bool)}}
 	modes := map[checkpoint.AfterPublish]pgfake.After{checkpoint.Mark: pgfake.Mark, checkpoint.Delete: pgfake.Delete, checkpoint.Keep: pgfake.Keep}
-	srv := pgfake.New(pgfake.Config{Major: major, Judge: pgfake.JudgeConfig{Resolved: k.acked, After: modes[after], NeedLock: true}})
-	l, err := net.Listen("tcp", address)
+	l.srv = pgfake.New(pgfake.Config{Major: major, Judge: pgfake.JudgeConfig{Resolved: l.kafka.acked, After: modes[after], NeedLock: true}})
+	listener, err := l.net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var group sync.WaitGroup
-	group.Go(func() { _ = srv.Serve(l) })
-
+	l.group.Go(func() { _ = l.srv.Serve(listener) })
+	dial := l.net.From(relayHost)
 	o := replication.Options{
-		Database: "postgres://relay@" + address + "/app?sslmode=disable", AfterPublish: after, Publisher: k,
-		RowLimit: 1 << 20, Dial: net.From("10.0.0.9"), Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Database: "postgres://relay@" + address + "/app?sslmode=disable", AfterPublish: after, Publisher: l.kafka,
+		RowLimit: 1 << 20, Registry: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return l.keep(dial(ctx, network, addr))
+		},
 	}
 	if err := errors.Join(env.Parse(&o.Config), env.Parse(&o.Outbox)); err != nil {
 		t.Fatal(err)
 	}
-	src, err := replication.New(o)
-	if err != nil {
+	if change != nil {
+		change(l, &o)
+	}
+	if l.source, err = replication.New(o); err != nil {
 		t.Fatal(err)
 	}
 	soft, stop := context.WithCancel(context.Background())
-	var ends []string
-	group.Go(func() {
-		for soft.Err() == nil {
-			if err := src.Session(soft, context.Background()); err != nil {
-				ends = append(ends, err.Error())
-			}
-			for busy := true; busy; { // a new session begins once the old promises are back
-				time.Sleep(100 * time.Millisecond)
-				k.mu.Lock()
-				busy = k.out > 0
-				k.mu.Unlock()
-			}
-		}
-	})
+	l.stop = stop
+	l.group.Go(func() { l.run(soft) })
 	time.Sleep(time.Second)
-	work(srv, net)
-	time.Sleep(time.Minute)
-	stop()
+	return l
+}
+
+const relayHost = "10.0.0.9"
+
+// run keeps a session running. A new one begins once the promises of the old one are back.
+func (l *life) run(soft context.Context) {
+	for soft.Err() == nil {
+		if err := l.source.Session(soft, context.Background()); err != nil {
+			l.ends = append(l.ends, err)
+		}
+		for busy := true; busy; {
+			time.Sleep(100 * time.Millisecond)
+			l.kafka.mu.Lock()
+			busy = l.kafka.out > 0
+			l.kafka.mu.Unlock()
+		}
+	}
+}
+
+// end stops both, and says what the judge has seen.
+func (l *life) end(t *testing.T) {
+	t.Helper()
+	l.stop()
 	synctest.Wait()
 	time.Sleep(10 * time.Second)
-	srv.Close()
-	group.Wait()
+	l.srv.Close()
+	l.group.Wait()
+	for _, v := range l.srv.Judge().Violations() {
+		t.Error(v)
+	}
+	for _, sql := range l.srv.Unhandled() {
+		t.Errorf("no handler: %s", sql)
+	}
+}
+
+func realSource(t *testing.T, after checkpoint.AfterPublish, major int) {
+	l := live(t, after, major, nil)
+	srv, k := l.srv, l.kafka
+	work(srv, l.net)
+	time.Sleep(time.Minute)
+	l.end(t)
 
 	events, repeats, lost := 0, 0, 0
 	for _, txn := range srv.Txns() {
@@ -131,14 +174,8 @@ func realSource(t *testing.T, after checkpoint.AfterPublish, major int) {
 	if insert, _ := srv.LSN(); slot.ConfirmedFlushLSN != insert {
 		t.Errorf("confirmed %s of %s", slot.ConfirmedFlushLSN, insert)
 	}
-	for _, v := range srv.Judge().Violations() {
-		t.Error(v)
-	}
-	for _, sql := range srv.Unhandled() {
-		t.Errorf("no handler: %s", sql)
-	}
 	if t.Failed() || testing.Verbose() {
-		t.Logf("%d events, %d lost, %d repeated, %d statuses; sessions ended: %q", events, lost, repeats, srv.Judge().Statuses(), ends)
+		t.Logf("%d events, %d lost, %d repeated, %d statuses; sessions ended: %q", events, lost, repeats, srv.Judge().Statuses(), l.ends)
 	}
 }
 
