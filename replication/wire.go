@@ -15,13 +15,20 @@ import (
 )
 
 const (
-	readBuffer    = 256 << 10 // one read system call may bring several hundred messages
-	denseRate     = 30_000    // messages a second from which on reading one by one costs more than it gives
-	gatherWindow  = 5 * time.Millisecond
-	gatherPause   = 500 * time.Microsecond // the runtime makes up to a millisecond of it
-	statusTimeout = 10 * time.Second       // bound of a write of 39 bytes; the kernel's buffer takes them at once unless the peer is gone
-	headerLen     = 5                      // type byte and length of every message
-	xlogHeaderLen = 1 + 8 + 8 + 8          // 'w', start, end, send time
+	readBuffer    = 256 << 10        // one read system call may bring several hundred messages
+	statusTimeout = 10 * time.Second // bound of a write of 39 bytes; the kernel's buffer takes them at once unless the peer is gone
+	headerLen     = 5                // type byte and length of every message
+	xlogHeaderLen = 1 + 8 + 8 + 8    // 'w', start, end, send time
+	sendTimeAt    = 1 + 8 + 8        // in the header of XLogData
+
+	// A transaction that is sent later than this after its commit belongs to a backlog.
+	behindAfter = 100 * time.Millisecond
+
+	// A walsender sends each message by itself, so a reader that is faster than it pays a system call
+	// and a wake-up for every row, and so does Kafka for its small requests. In a backlog the reader
+	// lets messages pile up: so many pauses at most before what came is handled.
+	gatherPause  = time.Millisecond
+	gatherPauses = 5
 )
 
 // errTick is returned by a read whose deadline passed. Nothing is lost: what had arrived of a message
@@ -32,23 +39,34 @@ var errTick = errors.New("read deadline passed")
 // system call brings as many messages as the kernel holds, and next hands them out one by one without
 // copying. Only the session's goroutine uses it, for reads and writes alike.
 type wire struct {
-	conn  net.Conn
-	buf   []byte
-	r, w  int // unread bytes are buf[r:w]
-	limit int // a message longer than this is not buffered; see large
-	fills uint64
-
-	counted struct { // messages since a moment
-		since    time.Time
-		messages int
-		dense    bool
-	}
-
+	conn   net.Conn
+	buf    []byte
+	r, w   int // unread bytes are buf[r:w]
+	limit  int // a message longer than this is not buffered; see large
+	fills  uint64
 	status [headerLen + statusLen]byte
+
+	late   int64                  // a message of this transaction that is sent later belongs to a backlog; microseconds on the server's clock
+	behind bool                   // the last message did
+	gather func(p []byte) (n int) // pauses, and reads what came meanwhile
 }
 
 func newWire(conn net.Conn, limit int) *wire {
-	return &wire{conn: conn, buf: make([]byte, readBuffer), limit: limit}
+	w := &wire{conn: conn, buf: make([]byte, readBuffer), limit: limit}
+	if s, ok := conn.(interface{ gather([]byte) int }); ok {
+		w.gather = s.gather
+	} else {
+		w.gather = func([]byte) int { time.Sleep(gatherPause); return 0 }
+	}
+	return w
+}
+
+// committed notes the commit time of the transaction whose messages come now, and sent the time at
+// which one of them was sent. Both are of the server's clock, so that ours does not matter.
+func (w *wire) committed(at time.Time) { w.late = at.Add(behindAfter).Sub(epoch).Microseconds() }
+
+func (w *wire) sent(xlog []byte) {
+	w.behind = int64(binary.BigEndian.Uint64(xlog[sendTimeAt:])) > w.late
 }
 
 // next returns the type and body of the next message. The body is valid until the next call. A body
@@ -58,7 +76,6 @@ func (w *wire) next() (typ byte, body []byte, large int, err error) {
 	if err := w.need(headerLen); err != nil {
 		return 0, nil, 0, err
 	}
-	w.counted.messages++
 	typ = w.buf[w.r]
 	n := int(int32(binary.BigEndian.Uint32(w.buf[w.r+1:]))) - 4
 	if n < 0 {
@@ -103,23 +120,14 @@ func (w *wire) need(n int) error {
 	return nil
 }
 
-// gather lets messages pile up in the kernel while many come. A walsender sends each by itself, so a
-// reader that is faster than it pays a system call and a wake-up for every row; one that pauses for a
-// moment gets a hundred rows for the same price. Only a backlog is that dense: what is sent as it
-// commits is read at once.
-func (w *wire) gather() {
-	now := time.Now()
-	if elapsed := now.Sub(w.counted.since); elapsed >= gatherWindow {
-		w.counted.dense = float64(w.counted.messages) >= denseRate*elapsed.Seconds()
-		w.counted.since, w.counted.messages = now, 0
-	}
-	if w.counted.dense {
-		time.Sleep(gatherPause)
-	}
-}
-
 func (w *wire) fill() error {
-	w.gather()
+	if w.behind {
+		if n := w.gather(w.buf[w.w:]); n > 0 {
+			w.w += n
+			w.fills++
+			return nil
+		}
+	}
 	n, err := w.conn.Read(w.buf[w.w:])
 	w.w += n
 	if n > 0 {

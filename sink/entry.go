@@ -70,7 +70,7 @@ type pool struct {
 
 const (
 	keptBytes    = 64 << 10 // what router.Record.Reset keeps of a record's buffer
-	maxIdleBytes = 4 << 20  // half the relay's window: a steady flow allocates nothing, an idle relay holds little
+	maxIdleBytes = 8 << 20  // the relay's window in rows of 300 bytes: a drain allocates nothing
 	entryBytes   = 1 << 10  // an entry without its record: the structs and room for some headers
 )
 

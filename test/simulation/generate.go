@@ -111,7 +111,7 @@ func (g *generator) write(seed uint64, s Setup) Write {
 	case g.one(25):
 		w.Size = s.MaxMessage * 3 / 4
 	}
-	w.Rows = min(w.Rows, 1+(12<<20)/(1+w.Size)) // a window and a half
+	w.Rows = min(w.Rows, 1+(12<<20)/(1+w.Size)) // six windows
 	if g.one(5) {
 		w.Others = g.IntN(100)
 	}

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
+
 	"walrelay/checkpoint"
 )
 
@@ -24,6 +26,10 @@ func TestPlanned(t *testing.T) {
 		"a backlog of more bytes than the window while Kafka is gone": {Setup: plain(checkpoint.Mark), Steps: []Step{warm,
 			{5 * time.Second, Outage{-1, time.Minute}},
 			{6 * time.Second, Write{Seed: 2, Rows: 12_000, Size: 3000, Keys: 5}},
+		}},
+		"a broker rejects a batch, and nothing in it is wrong": {Setup: plain(checkpoint.Mark), Steps: []Step{warm,
+			{4 * time.Second, ProduceError{kerr.InvalidRecord, 1, 10 * time.Second}},
+			{5 * time.Second, Write{Seed: 2, Rows: 50, Keys: 5}},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -107,7 +107,7 @@ func (w *world) sayAt(at time.Duration, promise, format string, args ...any) {
 // The bounds of what is on its way, as replication states them.
 const (
 	windowRows  = 16384
-	windowBytes = 8 << 20
+	windowBytes = 2 << 20
 )
 
 // noteMemory holds a relay's window against its bounds.
