@@ -64,12 +64,13 @@ func TestChaos(t *testing.T) {
 	w.log("seed %d: %s", w.seed, servers)
 	w.begin()
 	plan := schedule{seed: w.seed, long: w.long, kinds: chosen}
-	for whole := w.calm(); whole && time.Now().Before(w.until); whole = w.calm() {
+	whole := w.calm()
+	for ; whole && time.Now().Before(w.until); whole = w.calm() {
 		f, r := plan.next()
 		f.run(w, r)
 		w.lives()
 	}
-	w.finish()
+	w.finish(whole)
 	if err := w.end(); err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,14 @@ func postgresFaults() []fault {
 			w.holdOpen(r, d, "SELECT id FROM outbox ORDER BY id DESC LIMIT 100 FOR UPDATE")
 		}},
 		{"long transaction", short, longTransaction},
+		{"services cut off", short, func(w *world, r *rand.Rand) {
+			n := 5 + r.IntN(20)
+			w.inject("services cut off", "%d times: answers to COMMIT are lost", n)
+			for range n {
+				w.services.Cut()
+				w.wait(time.Duration(20+r.IntN(200)) * time.Millisecond)
+			}
+		}},
 	}
 	return append(all, lineFaults("PostgreSQL", func(w *world) *harness.Proxy { return w.pg })...)
 }

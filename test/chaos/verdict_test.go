@@ -29,16 +29,31 @@ const (
 // memoryLimit is the default of RELAY_MEMORY_LIMIT.
 const memoryLimit = 64 << 20
 
-// finish ends the writers and the relay, once the relay has nothing left to do.
-func (w *world) finish() {
+// finish ends the writers and the relay. When everything went well so far, the relay has nothing left to
+// do by then.
+func (w *world) finish(whole bool) {
 	if err := w.endWrites(); err != nil {
 		w.t.Fatal(err)
 	}
 	w.log("the writers have stopped")
-	began := time.Now()
+	if began := time.Now(); whole && w.drained() {
+		w.lag = time.Since(began)
+	}
+	w.remember()
+	w.relay.Terminate(w.t)
+	if code := w.relay.Code(w.t); code != 0 && whole {
+		w.broke(progress, "after SIGTERM the relay ended with exit code %d:\n%s", code, tail(w.relay.Log()))
+	}
+	if err := w.readToEnd(fixture.Within(w.t, fixture.Limit)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// drained waits until the relay has published, marked and confirmed everything.
+func (w *world) drained() bool {
 	ctx := fixture.Within(w.t, lagLimit)
 	if !w.published(ctx, w.ledger.committed()) {
-		return
+		return false
 	}
 	err := until(ctx, "every row is marked", func() (bool, string) {
 		w.lives()
@@ -47,20 +62,9 @@ func (w *world) finish() {
 	})
 	if err != nil {
 		w.broke(progress, "%v\n%s", err, tail(w.relay.Log()))
-		return
+		return false
 	}
-	if !w.confirmed(ctx) {
-		return
-	}
-	w.lag = time.Since(began)
-	w.remember()
-	w.relay.Terminate(w.t)
-	if code := w.relay.Code(w.t); code != 0 {
-		w.broke(progress, "after SIGTERM the relay ended with exit code %d:\n%s", code, tail(w.relay.Log()))
-	}
-	if err := w.readToEnd(fixture.Within(w.t, fixture.Limit)); err != nil {
-		w.t.Fatal(err)
-	}
+	return w.confirmed(ctx)
 }
 
 // verdict is how the run ended, promise by promise.

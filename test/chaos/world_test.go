@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +26,9 @@ const (
 	// has to wait for back-offs of 10 s, connections of 15 s that nobody has closed, and a topic's creation.
 	recoverLimit = 90 * time.Second
 
+	// readLimit is how long the consumer may take to read what is on Kafka.
+	readLimit = 10 * time.Second
+
 	// lagLimit is what it gets when all faults are over and nobody writes.
 	lagLimit = 2 * time.Minute
 )
@@ -40,6 +44,8 @@ type world struct {
 	long  bool      // there is time for faults that take long
 
 	pg        *harness.Proxy // between relay and PostgreSQL; the one before Kafka is the cluster's
+	services  *harness.Proxy // between writers and PostgreSQL
+	writesTo  string         // URL
 	ledger    *ledger
 	writing   sync.RWMutex   // held shared around each transaction; an operator takes it whole
 	slow      *oracle.Writer // for transactions that stay open
@@ -74,14 +80,11 @@ func newWorld(t *testing.T, seed uint64, server *harness.Server, kafka *harness.
 	t.Helper()
 	w := &world{t: t, out: t.Output(), seed: seed, began: time.Now(), faults: map[string]int{}}
 	w.f = fixture.New(t, fixture.On(server), fixture.To(kafka))
-	w.pg = harness.NewProxy(t)
-	direct, err := url.Parse(w.f.DB.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.pg.To(net.JoinHostPort(direct.Hostname(), direct.Port()))
-	direct.Host = w.pg.Addr()
-	w.f.Setenv("DATABASE_URL", direct.String())
+	var relayTo string
+	w.pg, relayTo = before(t, w.f.DB.URL())
+	w.f.Setenv("DATABASE_URL", relayTo)
+	w.services, w.writesTo = before(t, w.f.DB.URL())
+	var err error
 	path := filepath.Join(t.TempDir(), "journal")
 	if w.ledger, err = newLedger(path, w.f.Service); err != nil {
 		t.Fatal(err)
@@ -95,6 +98,19 @@ func newWorld(t *testing.T, seed uint64, server *harness.Server, kafka *harness.
 		}
 	})
 	return w
+}
+
+// before is a proxy before a database, and the URL of the database by it.
+func before(t *testing.T, database string) (*harness.Proxy, string) {
+	t.Helper()
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := harness.NewProxy(t)
+	p.To(net.JoinHostPort(u.Hostname(), u.Port()))
+	u.Host = p.Addr()
+	return p, u.String()
 }
 
 // begin starts the relay, the writers and those who watch.
@@ -122,6 +138,7 @@ func (w *world) begin() {
 func (w *world) writer() *oracle.Writer {
 	writer := oracle.NewWriter(w.t, w.f.DB, w.f.Table)
 	writer.Keep(w.ledger)
+	writer.Through(w.writesTo)
 	return writer
 }
 
@@ -203,6 +220,7 @@ func (w *world) calm() bool {
 
 // published waits until the first n committed events are on Kafka.
 func (w *world) published(ctx context.Context, n int) bool {
+	doubt := time.After(readLimit)
 	for {
 		settled, moved := w.ledger.settled(n)
 		if settled {
@@ -212,12 +230,38 @@ func (w *world) published(ctx context.Context, n int) bool {
 		case <-moved:
 		case <-time.After(time.Second): // the relay may end meanwhile
 			w.lives()
+		case <-doubt:
+			if lost := w.marked(w.ledger.missing(n)); len(lost) > 0 {
+				w.broke(delivered, "%d events are marked as published and nobody has read them: %s", len(lost), name(lost))
+				return false
+			}
+			doubt = time.After(readLimit)
 		case <-ctx.Done():
 			missing := w.ledger.missing(n)
 			w.broke(progress, "%d of %d events are not on Kafka %v after the last fault: %s\n%s", len(missing), n, recoverLimit, name(missing), tail(w.relay.Log()))
 			return false
 		}
 	}
+}
+
+// marked are those of the events that have been marked as published for longer than anybody takes to read
+// them.
+func (w *world) marked(events []*event) (all []*event) {
+	if len(events) == 0 {
+		return nil
+	}
+	ids := make([]string, len(events))
+	for i, e := range events {
+		ids[i] = strconv.FormatInt(e.RowID, 10)
+	}
+	text := w.f.DB.Text(w.t, fmt.Sprintf("SELECT ',' || coalesce(string_agg(id::text, ','), '') || ',' FROM outbox WHERE published_at < clock_timestamp() - interval '%d s' AND id IN (%s)",
+		readLimit/time.Second, strings.Join(ids, ",")))
+	for i, e := range events {
+		if strings.Contains(text, ","+ids[i]+",") {
+			all = append(all, e)
+		}
+	}
+	return all
 }
 
 // confirmed waits until the slot has confirmed everything that is committed now, and notes it.

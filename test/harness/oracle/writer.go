@@ -59,7 +59,8 @@ func (e Event) key() string {
 // and that row is asked for. One Writer is one connection; keys of different writers must differ,
 // for the order of a key is the order of one writer's transactions.
 type Writer struct {
-	url   string
+	url   string // to write
+	asks  string // to ask what has become of a transaction
 	table string // quoted
 	conn  *pgx.Conn
 
@@ -78,13 +79,16 @@ const witness = "oracle_transactions"
 func NewWriter(t testing.TB, db *harness.Database, table outbox.Table) *Writer {
 	t.Helper()
 	db.Exec(t, "SELECT pg_advisory_lock(1); CREATE TABLE IF NOT EXISTS "+witness+" (id uuid PRIMARY KEY)")
-	w := &Writer{url: db.URL(), table: table.SQL()}
+	w := &Writer{url: db.URL(), asks: db.URL(), table: table.SQL()}
 	t.Cleanup(w.disconnect)
 	return w
 }
 
 // Keep has the journal told of every transaction from now on.
 func (w *Writer) Keep(j Journal) { w.journal = j }
+
+// Through has it write by another URL of the same database, such as one of a proxy.
+func (w *Writer) Through(url string) { w.url = url }
 
 // Committed is what was committed so far, in order.
 func (w *Writer) Committed() []Committed {
@@ -205,7 +209,7 @@ func (w *Writer) happened(id outbox.EventID) (bool, error) {
 }
 
 func (w *Writer) claim(ctx context.Context, id outbox.EventID) (inserted bool, err error) {
-	conn, err := pgx.Connect(ctx, w.url)
+	conn, err := pgx.Connect(ctx, w.asks)
 	if err != nil {
 		return false, fmt.Errorf("connect: %w", err)
 	}
