@@ -61,9 +61,17 @@ var (
 	errTimestamp = errors.New("is not a timestamp in ISO form (DateStyle must be ISO)")
 )
 
-var errEmpty = errors.New("decode message: it is empty")
-
-// malformed reports a stream that is not pgoutput: offset counts from the kind byte.
-func malformed(kind Kind, offset int, what string) error {
-	return fmt.Errorf("decode %s at byte %d: %s", kind, offset, what)
+// MalformedError says that the stream is not pgoutput of protocol version 1, or is broken.
+type MalformedError struct {
+	Kind   Kind // 0 where there is none
+	Offset int  // counts from the kind byte
+	What   string
 }
+
+func (e *MalformedError) Error() string {
+	return fmt.Sprintf("decode %s at byte %d: %s", e.Kind, e.Offset, e.What)
+}
+
+var errEmpty = &MalformedError{What: "the message is empty"}
+
+func malformed(kind Kind, offset int, what string) error { return &MalformedError{kind, offset, what} }

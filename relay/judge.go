@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"walrelay/decoder"
 	"walrelay/replication"
 	"walrelay/sink"
 )
@@ -76,6 +77,8 @@ func reason(err error) string {
 		publish *replication.PublishError
 		poison  *replication.PoisonError
 		pg      *pgconn.PgError
+
+		malformed *decoder.MalformedError
 	)
 	switch {
 	case errors.As(err, &publish):
@@ -84,6 +87,8 @@ func reason(err error) string {
 		return "given_up"
 	case errors.As(err, &pg):
 		return "postgres_" + pg.Code
+	case errors.As(err, &malformed):
+		return "malformed_stream"
 	case replication.Lost(err):
 		return "history"
 	case replication.Leaving(err):
@@ -99,8 +104,8 @@ const (
 	backoffMax = 10 * time.Second
 	calm       = 10 * time.Second // a session that lived this long was a good one
 
-	// stuckSessions within stuckTime that end with an error of the server at one settled position will
-	// go on like that for ever (H18).
+	// stuckSessions within stuckTime that end with an error of the server, or with a stream that cannot
+	// be read, at one settled position will go on like that for ever (H18).
 	stuckSessions = 3
 	stuckTime     = time.Minute
 )
@@ -108,7 +113,7 @@ const (
 // backoff spaces the sessions and notices when they get nowhere.
 type backoff struct {
 	next  time.Duration
-	ends  []time.Time // of sessions that ended with an error of the server at position
+	ends  []time.Time // of sessions that ended with such an error at position where
 	where pglogrepl.LSN
 }
 
@@ -133,8 +138,9 @@ func (b *backoff) wait(ctx context.Context) bool {
 
 // stuck returns the error to exit with when sessions get nowhere.
 func (b *backoff) stuck(err error, settled pglogrepl.LSN, now time.Time) error {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) || passing(pg.Code) {
+	pg, answered := errors.AsType[*pgconn.PgError](err)
+	_, malformed := errors.AsType[*decoder.MalformedError](err)
+	if !malformed && (!answered || passing(pg.Code)) {
 		return nil
 	}
 	if settled != b.where {
@@ -149,8 +155,8 @@ func (b *backoff) stuck(err error, settled pglogrepl.LSN, now time.Time) error {
 		return nil
 	}
 	return &replication.ModeError{
-		Reason: "PostgreSQL ends every session with the same error at position " + settled.String(),
-		Remedy: "see its log; when it cannot be mended, drop the slot, publish or mark the rows that are left, and start walrelay again",
+		Reason: "every session ends with the same error at position " + settled.String(),
+		Remedy: "see PostgreSQL's log; when it cannot be mended, drop the slot, publish or mark the rows that are left, and start walrelay again",
 		Err:    err,
 	}
 }

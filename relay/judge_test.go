@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"walrelay/decoder"
 	"walrelay/replication"
 )
 
@@ -21,6 +22,7 @@ import (
 func TestH18TheErrorThatIsAlwaysSession(t *testing.T) {
 	broken := fmt.Errorf("stream: %w", &pgconn.PgError{Code: "XX000", Message: "invalid memory alloc request size"})
 	restart := fmt.Errorf("stream: %w", &pgconn.PgError{Code: "57P03"})
+	garbage := fmt.Errorf("stream: %w", &decoder.MalformedError{Kind: 'b', What: "unknown message"})
 	now := time.Now()
 	for _, c := range []struct {
 		name string
@@ -30,6 +32,7 @@ func TestH18TheErrorThatIsAlwaysSession(t *testing.T) {
 		want bool
 	}{
 		{"three within a minute at one position", []error{broken, broken, broken}, []int{5, 5, 5}, 10 * time.Second, true},
+		{"a stream that cannot be read", []error{garbage, garbage, garbage}, []int{5, 5, 5}, time.Second, true},
 		{"two", []error{broken, broken}, []int{5, 5}, time.Second, false},
 		{"slowly", []error{broken, broken, broken}, []int{5, 5, 5}, 40 * time.Second, false},
 		{"with progress", []error{broken, broken, broken}, []int{5, 6, 7}, time.Second, false},
@@ -83,6 +86,7 @@ func TestReasonsAreLabels(t *testing.T) {
 		"kafka_topic":         &replication.PublishError{Err: kerr.UnknownTopicOrPartition},
 		"postgres_57P01":      fmt.Errorf("watch: %w", &pgconn.PgError{Code: "57P01"}),
 		"postgres_connection": io.ErrUnexpectedEOF,
+		"malformed_stream":    fmt.Errorf("stream: %w", &decoder.MalformedError{Kind: 'b'}),
 		"given_up":            &replication.PoisonError{Err: io.EOF},
 	} {
 		if got := reason(err); got != want {

@@ -193,6 +193,7 @@ type Watch struct {
 	MissingColumns []string // columns that a column list hides
 	Slot           bool     // it exists
 	Plugin         string
+	TwoPhase       bool // it decodes prepared transactions
 	SlotDatabase   string
 	ActivePID      int32 // 0: nobody streams from it
 	ConfirmedFlush pglogrepl.LSN
@@ -209,7 +210,7 @@ SELECT coalesce(t.oid, 0), CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay
        pt.pubname IS NOT NULL, coalesce(to_jsonb(pt)->>'rowfilter', ''),
        coalesce((SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = t.oid AND a.attname = ANY($6)
                  AND NOT a.attisdropped AND to_jsonb(pt) ? 'attnames' AND NOT to_jsonb(pt)->'attnames' ? a.attname::text), '{}'),
-       s.slot_name IS NOT NULL, coalesce(s.plugin::text, ''), coalesce(s.database::text, ''), coalesce(s.active_pid, 0),
+       s.slot_name IS NOT NULL, coalesce(s.plugin::text, ''), coalesce(s.two_phase, false), coalesce(s.database::text, ''), coalesce(s.active_pid, 0),
        coalesce(s.confirmed_flush_lsn, '0/0'), coalesce(s.restart_lsn, '0/0'), coalesce(s.wal_status, ''), coalesce(s.safe_wal_size, -1),
        coalesce(to_jsonb(s)->>'invalidation_reason', ''), coalesce(r.sync_state, '')
 FROM (SELECT to_regclass($1)::oid AS oid) t
@@ -225,7 +226,7 @@ func (s *Source) watch(ctx context.Context, conn *pgx.Conn) (Watch, error) {
 	var w Watch
 	err := conn.QueryRow(ctx, watchSQL, s.table.SQL(), s.cfg.Publication, s.table.Schema, s.table.Name, s.cfg.Slot, columnNames(s.columns)).
 		Scan(&w.TableOID, &w.Current, &w.Publication, &w.Inserts, &w.ViaRoot, &w.Member, &w.RowFilter, &w.MissingColumns,
-			&w.Slot, &w.Plugin, &w.SlotDatabase, &w.ActivePID, &w.ConfirmedFlush, &w.Restart, &w.WALStatus, &w.SafeWALSize,
+			&w.Slot, &w.Plugin, &w.TwoPhase, &w.SlotDatabase, &w.ActivePID, &w.ConfirmedFlush, &w.Restart, &w.WALStatus, &w.SafeWALSize,
 			&w.Invalidation, &w.SyncState)
 	if err != nil {
 		return w, fmt.Errorf("watch statement: %w", err)
@@ -298,7 +299,8 @@ func (s *Source) createPublicationSQL() string {
 
 // checkSlot says whether the slot can be streamed from.
 func (s *Source) checkSlot(w Watch, database string) error {
-	drop := fmt.Sprintf("SELECT pg_drop_replication_slot('%s')", s.cfg.Slot)
+	again := fmt.Sprintf("SELECT pg_drop_replication_slot('%s'), publish or mark the rows that are left (%s), then start walrelay again: it creates a new slot",
+		s.cfg.Slot, s.unmarkedSQL())
 	switch {
 	case w.Plugin == "":
 		return &FatalError{
@@ -322,7 +324,13 @@ func (s *Source) checkSlot(w Watch, database string) error {
 		}
 		return &ModeError{
 			Reason: fmt.Sprintf("slot %q is lost: %s", s.cfg.Slot, reason),
-			Remedy: fmt.Sprintf("%s, publish or mark the rows that are left (%s), then start walrelay again: it creates a new slot", drop, s.unmarkedSQL()),
+			Remedy: again,
+		}
+	case w.TwoPhase:
+		// From PostgreSQL 15 on such a slot sends what is prepared, asked or not.
+		return &ModeError{
+			Reason: fmt.Sprintf("slot %q was made with two_phase: PostgreSQL would send the rows of prepared transactions before they are committed", s.cfg.Slot),
+			Remedy: again,
 		}
 	}
 	return nil

@@ -163,6 +163,10 @@ func (x *session) look(ctx context.Context) error {
 		return errWalsender
 	}
 	x.trusted.Store(true)
+	if w.SafeWALSize < 0 && w.WALStatus != "" && w.WALStatus != "lost" && !x.saidUnlimited.Swap(true) {
+		x.log.Warn("the server keeps WAL for this slot without a limit: while no relay runs, it can fill the disk",
+			"remedy", "ALTER SYSTEM SET max_slot_wal_keep_size = '10GB'; SELECT pg_reload_conf()")
+	}
 	return nil
 }
 

@@ -68,7 +68,8 @@ type Source struct {
 	metrics  *metrics
 	state    atomic.Pointer[State]
 
-	saidRemoved atomic.Bool
+	saidRemoved   atomic.Bool
+	saidUnlimited atomic.Bool
 
 	// Of the sessions that are over; only Session touches it, and one session runs at a time.
 	past struct {

@@ -110,6 +110,7 @@ func defaultSettings() map[string]string {
 	return map[string]string{
 		"listen_addresses":          "127.0.0.1",
 		"wal_level":                 "logical",
+		"max_slot_wal_keep_size":    "20GB", // the relay warns where there is no limit
 		"max_replication_slots":     "20",
 		"max_wal_senders":           "20",
 		"max_prepared_transactions": "10",

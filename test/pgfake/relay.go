@@ -54,7 +54,7 @@ func (s *Server) relay() {
 		Match: Tagged("watch"), Params: []uint32{text, text, text, text, text, pgtype.TextArrayOID},
 		Columns: []Column{{"oid", oid}, {"current", pgLSN}, {"publication", boolean}, {"pubinsert", boolean}, {"pubviaroot", boolean},
 			{"member", boolean}, {"rowfilter", text}, {"missing", pgtype.TextArrayOID},
-			{"slot", boolean}, {"plugin", text}, {"slot_database", text}, {"active_pid", pgtype.Int4OID},
+			{"slot", boolean}, {"plugin", text}, {"two_phase", boolean}, {"slot_database", text}, {"active_pid", pgtype.Int4OID},
 			{"confirmed_flush_lsn", pgLSN}, {"restart_lsn", pgLSN}, {"wal_status", text}, {"safe_wal_size", int8},
 			{"invalidation_reason", text}, {"sync_state", text}},
 		Run: s.watchInfo,
@@ -144,7 +144,7 @@ func (s *Server) watchInfo(c *Call) ([][]any, error) {
 	return [][]any{{
 		table, s.wal.insert.String(), publication, publication && !cat.NoInserts, publication,
 		publication && s.table.published, cat.RowFilter, missing,
-		exists, slot.Plugin, slot.Database, int32(slot.ActivePID),
+		exists, slot.Plugin, false, slot.Database, int32(slot.ActivePID),
 		slot.ConfirmedFlushLSN.String(), slot.RestartLSN.String(), slot.WALStatus, safe,
 		reason, sync,
 	}}, nil

@@ -2,6 +2,7 @@ package environment
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,4 +69,22 @@ func TestIdleSessionTimeout(t *testing.T) {
 func settled(t *testing.T, f *fixture.Fixture) {
 	t.Helper()
 	f.DB.Eventually(fixture.Within(t, fixture.Limit), t, "0", "SELECT count(*) FROM "+f.Table.SQL()+" WHERE published_at IS NULL")
+}
+
+// A server that would keep WAL for a slot until its disk is full is a danger while no relay runs. The
+// relay says so, once.
+func TestNoLimitOfRetainedWAL(t *testing.T) {
+	t.Parallel()
+	f := fixture.New(t, fixture.On(harness.Fresh(t, harness.NoSync(), harness.Setting("max_slot_wal_keep_size", "-1"))))
+	r := f.Relay(t)
+	r.Await(t, "max_slot_wal_keep_size = '10GB'")
+	f.DB.Exec(t, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '"+f.Slot+"'")
+	r.Await(t, "session ended")
+	f.DB.Exec(t, "INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('Order', '1', 'created', '{}')")
+	f.Events(t, 1)
+	f.Settled(t)
+	r.Stop(t)
+	if n := strings.Count(r.Log(), "max_slot_wal_keep_size"); n != 1 {
+		t.Errorf("it is said %d times:\n%s", n, r.Log())
+	}
 }
