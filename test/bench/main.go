@@ -123,6 +123,9 @@ func run(o options, out io.Writer) (err error) {
 	if err := b.open(ctx); err != nil {
 		return err
 	}
+	if err := b.warm(ctx); err != nil {
+		return err
+	}
 	var failed []error
 	for _, s := range sections() {
 		if !slices.Contains(o.only, s.name) {

@@ -107,7 +107,7 @@ func (d *database) receive(ctx context.Context, socket, slot, end string, rows i
 	took := time.Since(began).Seconds()
 	cpu := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	return figures{
-		What: "pg_recvlogical", Socket: socket, Rows: rows, Rate: float64(rows) / took,
+		What: receiver, Socket: socket, Rows: rows, Rate: float64(rows) / took,
 		CPU: float64(cpu.Microseconds()) / float64(rows), FromStart: took,
 	}, nil
 }

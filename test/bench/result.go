@@ -108,13 +108,13 @@ func (r *result) barTable() table {
 func drainTable(title, note string, all []figures) table {
 	t := table{title: title, note: note, head: []string{"reader", "socket", "rows/s", "÷ null reader", "settled rows/s", "CPU µs/row", "peak RSS MiB", "start to first s", "start to last s"}}
 	for _, f := range all {
-		t.rows = append(t.rows, []string{f.What, f.Socket, fmt.Sprintf("%.0f", f.Rate), number(f.Ratio), count(f.Settled),
-			fmt.Sprintf("%.2f", f.CPU), count(mib(f.Peak)), number(f.First), fmt.Sprintf("%.2f", f.FromStart)})
+		t.rows = append(t.rows, []string{f.What, f.Socket, fmt.Sprintf("%.0f", f.Rate), measured(f.Ratio), count(f.Settled),
+			fmt.Sprintf("%.2f", f.CPU), count(mib(f.Peak)), measured(f.First), fmt.Sprintf("%.2f", f.FromStart)})
 	}
 	return t
 }
 
-// number prints three significant digits or so, and nothing for what was not measured.
+// number prints three significant digits or so; measured and count leave out what was not measured.
 func number(v float64) string {
 	switch {
 	case v == 0:
@@ -125,6 +125,13 @@ func number(v float64) string {
 		return fmt.Sprintf("%.1f", v)
 	}
 	return fmt.Sprintf("%.2f", v)
+}
+
+func measured(v float64) string {
+	if v == 0 {
+		return ""
+	}
+	return number(v)
 }
 
 func count(v float64) string {
