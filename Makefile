@@ -34,6 +34,8 @@ NOTE := tee -a $${HARNESS_NOT_RUN:-/dev/null}
 tests:
 	@$(if $(RACE),:,echo "the race detector: no C compiler" | $(NOTE))
 	$(GO) test $(RACE) -timeout 14m $(ARGS) ./...
+	@$(if $(RACE),echo "the simulation again without the race detector and with more histories")
+	$(if $(RACE),$(GO) test $(ARGS) -run TestHistories ./test/simulation)
 
 .PHONY: test-fast
 test-fast: ## Tests that need no server: seconds

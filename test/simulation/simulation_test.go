@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	runs = flag.Int("sim.runs", 0, "histories to play; 0: 500, or 100 with -short, or 1 with -sim.seed")
+	runs = flag.Int("sim.runs", 0, "histories to play; 0: 500, or 100 with -short, or 40 with -race, or 1 with -sim.seed")
 	seed = flag.Uint64("sim.seed", 0, "seed of the first history; 0: 1")
 	less = flag.Duration("sim.shrink", time.Minute, "how long a failing plan is shrunk")
 	told = flag.Bool("sim.plan", false, "print the plan of each history")
@@ -41,6 +41,8 @@ func TestHistories(t *testing.T) {
 	case n > 0:
 	case first > 0:
 		n = 1
+	case raced:
+		n = 40
 	case testing.Short():
 		n = 100
 	default:
