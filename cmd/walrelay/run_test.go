@@ -27,7 +27,7 @@ const answerWait = 30 * time.Second
 
 // As an operator does it: migrate, run, write, look, stop by SIGTERM.
 func TestMigrateRunAndStop(t *testing.T) {
-	db := harness.Postgres(t, harness.NoSync()).Database(t)
+	db := harness.Fresh(t, harness.NoSync(), harness.Setting("max_slot_wal_keep_size", "-1")).Database(t)
 	broker, err := localdev.StartBroker(localdev.BrokerOptions{})
 	if err != nil {
 		t.Fatal(err)

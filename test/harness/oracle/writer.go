@@ -63,6 +63,7 @@ type Writer struct {
 	asks  string // to ask what has become of a transaction
 	table string // quoted
 	conn  *pgx.Conn
+	busy  sync.Mutex // by a transaction; the end of a test that has failed waits for it
 
 	journal Journal // nil: none
 
@@ -80,7 +81,11 @@ func NewWriter(t testing.TB, db *harness.Database, table outbox.Table) *Writer {
 	t.Helper()
 	db.Exec(t, "SELECT pg_advisory_lock(1); CREATE TABLE IF NOT EXISTS "+witness+" (id uuid PRIMARY KEY)")
 	w := &Writer{url: db.URL(), asks: db.URL(), table: table.SQL()}
-	t.Cleanup(w.disconnect)
+	t.Cleanup(func() {
+		w.busy.Lock()
+		defer w.busy.Unlock()
+		w.disconnect()
+	})
 	return w
 }
 
@@ -136,6 +141,8 @@ func (w *Writer) Savepoint(ctx context.Context, kept, rolledBack []Event) error 
 
 // transact runs one transaction and keeps its rows, those of events, when it has committed.
 func (w *Writer) transact(ctx context.Context, events []Event, write func(context.Context, pgx.Tx) ([]Committed, error)) error {
+	w.busy.Lock()
+	defer w.busy.Unlock()
 	if w.conn == nil {
 		conn, err := pgx.Connect(ctx, w.url)
 		if err != nil {

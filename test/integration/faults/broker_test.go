@@ -35,7 +35,7 @@ func TestBrokerAway(t *testing.T) {
 	k.Kill(t)
 	back := time.After(outage)
 	reading.write(t, 50, 50)
-	full.write(t, 40_000, 8000) // a window that is full by its bytes holds fewer rows than one that is by rows
+	full.write(t, 40_000, 4000) // a window that is full by its bytes holds fewer rows than one that is by rows
 	r.Await(t, "kafka unreachable")
 	if r.Relay.Ready() == nil {
 		t.Error("the relay is ready without a broker")
