@@ -33,6 +33,8 @@ func (p *publisher) Publish(ev *outbox.Event, token uint64, to replication.Acker
 	return err
 }
 
+func (p *publisher) Hurry() { p.sink.Hurry() }
+
 func (p *publisher) Wake() <-chan struct{} { return p.sink.Wake() }
 
 // drainPoll is how often the number of outstanding records is looked at between two sessions. Nobody

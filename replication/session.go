@@ -74,6 +74,7 @@ type session struct {
 	fills    uint64
 	owes     bool          // a reply was asked for and not given yet
 	idle     pglogrepl.LSN // of the last keepalive
+	handed   bool          // events were handed over since the last hurry
 	unsent   int           // rows that the tracker holds and Kafka was not given
 	result   error         // why the session ended, behind errEnded
 	flood    struct {
@@ -183,6 +184,7 @@ func (x *session) start(repl *pgconn.PgConn) error {
 		return err
 	}
 	x.wire = newWire(x.conn, x.rowLimit+xlogHeaderLen)
+	x.wire.before = x.hurry
 	sql := fmt.Sprintf(`START_REPLICATION SLOT "%s" LOGICAL 0/0 (proto_version '1', publication_names '%s')`,
 		x.cfg.Slot, strings.ReplaceAll(pgx.Identifier{x.cfg.Publication}.Sanitize(), "'", "''"))
 	err = x.wire.start(sql, time.Now().Add(slotTimeout), x.notice)

@@ -31,8 +31,12 @@ import (
 // exactly once, with token, how that ended. It returns ErrPending when it cannot take the event yet;
 // the session offers it again after Wake. Any other error is the event's own: it can never be
 // published as it is.
+//
+// An event that was handed over may wait for a few milliseconds for others to go with it. The session
+// calls Hurry before it waits for anything, but for a backlog.
 type Publisher interface {
 	Publish(ev *outbox.Event, token uint64, to Acker) error
+	Hurry()
 	Wake() <-chan struct{}
 }
 

@@ -145,6 +145,7 @@ func (x *session) hasRoom() bool {
 // waitFor waits until what may be so, an event comes on also, the goroutine is wanted elsewhere, or
 // the status is due, which it sends. The caller looks again.
 func (x *session) waitFor(what func() bool, also <-chan struct{}) error {
+	x.hurry()
 	x.room.Arm()
 	if what() || x.wake.Load() {
 		return nil
@@ -184,6 +185,15 @@ func (x *session) drain(limit time.Duration) error {
 		}
 	}
 	return errors.Join(err, x.goodbye())
+}
+
+// hurry sends what was handed over on its way before the goroutine waits. Events of a backlog are not
+// hurried: they are late already, and Kafka takes a few large batches more easily than many small ones.
+func (x *session) hurry() {
+	if x.handed && (!x.wire.behind || x.past.alone != (outbox.Position{})) {
+		x.handed = false
+		x.pub.Hurry()
+	}
 }
 
 func (x *session) drained() bool {
@@ -424,6 +434,7 @@ func (x *session) publish(ev *outbox.Event, token uint64, at outbox.Position) er
 	for {
 		err := x.pub.Publish(ev, token, x)
 		if err == nil {
+			x.handed = true
 			x.last, x.lastRow = at, checkpoint.Row{RowID: ev.RowID, EventID: ev.ID}
 			return nil
 		}

@@ -49,10 +49,11 @@ type wire struct {
 	late   int64                  // a message of this transaction that is sent later belongs to a backlog; microseconds on the server's clock
 	behind bool                   // the last message did
 	gather func(p []byte) (n int) // pauses, and reads what came meanwhile
+	before func()                 // is called before a read that may wait
 }
 
 func newWire(conn net.Conn, limit int) *wire {
-	w := &wire{conn: conn, buf: make([]byte, readBuffer), limit: limit}
+	w := &wire{conn: conn, buf: make([]byte, readBuffer), limit: limit, before: func() {}}
 	if s, ok := conn.(interface{ gather([]byte) int }); ok {
 		w.gather = s.gather
 	} else {
@@ -128,6 +129,7 @@ func (w *wire) fill() error {
 			return nil
 		}
 	}
+	w.before()
 	n, err := w.conn.Read(w.buf[w.w:])
 	w.w += n
 	if n > 0 {

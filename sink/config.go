@@ -12,7 +12,7 @@ type Config struct {
 	Brokers                []string      `env:"KAFKA_BROKERS,required,notEmpty" doc:"Brokers to ask first, as host:port with commas between them."`
 	ClientID               string        `env:"KAFKA_CLIENT_ID" envDefault:"walrelay" doc:"Client id in the brokers' logs, quotas and metrics."`
 	Compression            string        `env:"KAFKA_COMPRESSION" envDefault:"snappy" doc:"Compression of record batches: none, gzip, snappy, lz4 or zstd."`
-	Linger                 time.Duration `env:"KAFKA_LINGER" envDefault:"0s" doc:"How long a record may wait for others to share its batch, 0s to 1s. Records that arrive while a request is on its way share the next one in any case."`
+	Linger                 time.Duration `env:"KAFKA_LINGER" envDefault:"5ms" doc:"How long a record of a backlog may wait for others to share its batch, 0s to 1s. What was committed just now is sent at once."`
 	MaxMessageBytes        int32         `env:"KAFKA_MAX_MESSAGE_BYTES" envDefault:"1000012" doc:"Largest record batch in bytes before compression, 1024 to 67108864; a row that does not fit into a batch of its own cannot be published. A topic's smaller max.message.bytes goes first."`
 	TopicCreate            bool          `env:"KAFKA_TOPIC_CREATE" envDefault:"true" doc:"Create topics that do not exist."`
 	TopicPartitions        int32         `env:"KAFKA_TOPIC_PARTITIONS" envDefault:"-1" doc:"Partitions of a topic that is created; -1 is the broker's default."`

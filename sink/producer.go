@@ -43,6 +43,7 @@ type Producer struct {
 	pool    pool
 	ages    ages
 	wake    chan struct{}
+	ended   context.Context // for Hurry
 
 	client      atomic.Pointer[kgo.Client]
 	outstanding atomic.Int64
@@ -66,6 +67,9 @@ func New(cfg Config, reg prometheus.Registerer, log *slog.Logger, opts ...kgo.Op
 		wake:    make(chan struct{}, 1),
 		drained: make(chan struct{}, 1),
 	}
+	ended, end := context.WithCancel(context.Background())
+	end()
+	p.ended = ended
 	p.ages.slots[0].since.Store(time.Now().UnixNano())
 	p.topics = newTopics(p)
 	client, err := p.newClient()
@@ -171,6 +175,13 @@ func (p *Producer) failed(t *topic, err error) {
 func (p *Producer) returned() {
 	if p.outstanding.Add(-1) == 0 && p.draining.Load() {
 		nudge(p.drained)
+	}
+}
+
+// Hurry sends what waits for others to share its batch. It is called from the goroutine of Produce.
+func (p *Producer) Hurry() {
+	if p.cfg.Linger > 0 {
+		_ = p.client.Load().Flush(p.ended) // wakes what lingers; it does not wait, since the context has ended
 	}
 }
 

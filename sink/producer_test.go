@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -59,6 +60,37 @@ func TestOrderOfAKey(t *testing.T) {
 	if n := p.log.count("topic created"); n != 1 {
 		t.Errorf("topic created: logged %d times", n)
 	}
+}
+
+// Records that linger share a batch, unless they are hurried.
+func TestHurry(t *testing.T) {
+	sizes := make(batches, 4)
+	k := startFake(t, kfake.DefaultNumPartitions(1))
+	p := start(t, k, func(cfg *Config) { cfg.Linger = time.Second }, kgo.WithHooks(sizes), kgo.ProducerLinger(time.Minute))
+	p.send(0, "one", "k", "v")
+	for p.Outstanding() > 0 { // a topic that the client does not know yet cannot be hurried
+		p.Hurry()
+		time.Sleep(time.Millisecond)
+	}
+	p.send(1, "one", "k", "v")
+	p.send(2, "one", "k", "v")
+	p.Hurry()
+	p.acks.wait(t, 3)
+	p.send(3, "one", "k", "v")
+	p.Hurry()
+	p.acks.wait(t, 4)
+	for _, want := range []int{1, 2, 1} {
+		if got := <-sizes; got != want {
+			t.Errorf("a batch of %d records; want %d", got, want)
+		}
+	}
+}
+
+// batches tells how many records each batch has that is written.
+type batches chan int
+
+func (b batches) OnProduceBatchWritten(_ kgo.BrokerMetadata, _ string, _ int32, m kgo.ProduceBatchMetrics) {
+	b <- m.NumRecords
 }
 
 // Promises of one partition come in its order, which is what the tracker's prefix lives from.

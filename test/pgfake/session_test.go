@@ -70,6 +70,7 @@ func (f *frozen) Publish(ev *outbox.Event, token uint64, to replication.Acker) e
 	return f.kafka.Publish(ev, token, to)
 }
 
+func (f *frozen) Hurry()                {}
 func (f *frozen) Wake() <-chan struct{} { return nil }
 
 // A process that was stopped for longer than its own time-out finds rows in its buffer that belong to whoever

@@ -47,6 +47,7 @@ func (k *kafka) Publish(ev *outbox.Event, token uint64, to replication.Acker) er
 	return nil
 }
 
+func (k *kafka) Hurry()                {}
 func (k *kafka) Wake() <-chan struct{} { return nil }
 
 func (k *kafka) acked(id outbox.EventID) bool {
