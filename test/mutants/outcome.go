@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -68,8 +69,14 @@ func (o outcome) how() string {
 		}
 		said = append(said, "it did not come to its end")
 	}
-	if m := broken.FindStringSubmatch(o.output); m != nil {
-		said = append(said, fmt.Sprintf("%q broken", m[1]))
+	var promises []string
+	for _, m := range broken.FindAllStringSubmatch(o.output, -1) {
+		if p := fmt.Sprintf("%q", m[1]); !slices.Contains(promises, p) {
+			promises = append(promises, p)
+		}
+	}
+	if len(promises) > 0 {
+		said = append(said, strings.Join(promises, ", ")+" broken")
 	}
 	if m := repeat.FindStringSubmatch(o.output); m != nil {
 		said = append(said, "seed "+m[1])

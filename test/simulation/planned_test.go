@@ -9,7 +9,8 @@ import (
 	"walrelay/checkpoint"
 )
 
-// Histories that seeds come by too rarely. In none of them has a relay a reason to repeat anything.
+// Histories that seeds come by too rarely. In none of them has a relay a reason to repeat an
+// event or to halt at one.
 func TestPlanned(t *testing.T) {
 	warm := Step{time.Second, Write{Seed: 1, Rows: 200, Keys: 5}} // every topic is known from then on
 	for name, p := range map[string]Plan{
@@ -35,8 +36,8 @@ func TestPlanned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, ok := history(t, p)
-			if ok && (len(r.Broken) > 0 || r.Repeated > 0) {
-				t.Errorf("%d repeated; %v\n%s\n%s", r.Repeated, r.Broken, r.Plan, r.Log)
+			if ok && (len(r.Broken) > 0 || r.Repeated > 0 || r.Poison > 0) {
+				t.Errorf("%d repeated, %d exits for a poison row; %v\n%s\n%s", r.Repeated, r.Poison, r.Broken, r.Plan, r.Log)
 			}
 		})
 	}
