@@ -88,10 +88,13 @@ func (sl *slot) confirm(flush lsn) {
 	}
 }
 
-// CreateSlot makes a slot at once, as an operator would have before the test began.
+// CreateSlot makes a slot at once, as an operator would have before the test began. It must not exist.
 func (s *Server) CreateSlot(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, exists := s.slots[name]; exists {
+		panic(fmt.Sprintf("slot %q is made twice", name))
+	}
 	s.createSlotLocked(name, "pgoutput", false)
 }
 

@@ -143,6 +143,9 @@ func (w *world) live(r *Result) {
 		w.say(NothingRuns, "the world could not be made: %v", err)
 		return
 	}
+	if w.plan.Setup.Slot {
+		w.pg.CreateSlot(slotName)
+	}
 	running, stop := context.WithCancel(context.Background())
 	var relays sync.WaitGroup
 	for i := range w.plan.Setup.Relays {
@@ -154,7 +157,10 @@ func (w *world) live(r *Result) {
 			}
 		})
 	}
-	w.awaitSlot()
+	if !w.plan.Setup.Slot {
+		w.awaitSlot()
+	}
+	w.began = time.Now()
 	for _, step := range w.plan.Steps {
 		w.watchUntil(w.began.Add(step.At))
 		step.Do.do(w)
@@ -218,18 +224,12 @@ func (w *world) open(servers *errgroup.Group) error {
 // awaitSlot waits for the relay to make its slot and to stream: rows that are older than a slot would
 // be no part of its stream, and the relay refuses to make one where there are such rows.
 func (w *world) awaitSlot() {
-	if w.plan.Setup.Slot {
-		w.pg.CreateSlot(slotName)
-		w.began = time.Now()
-		return
-	}
 	for range 400 {
 		if p := w.replicas[0].process(); p != nil && p.relay.Status().Phase == string(replication.PhaseStreaming) {
-			break
+			return
 		}
 		time.Sleep(looking)
 	}
-	w.began = time.Now()
 }
 
 // watchUntil lets time pass and looks at the relays' memory meanwhile.
