@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"walrelay/decoder"
+	"walrelay/internal/postgres"
+	"walrelay/internal/source"
 	"walrelay/replication"
 	"walrelay/sink"
 )
@@ -26,10 +28,10 @@ const (
 // judge sorts the end of a session by type and code, never by text (DESIGN.md, Failure policy).
 func (r *Relay) judge(ctx context.Context, err error) (verdict, error) {
 	var (
-		fatal   *replication.FatalError
-		mode    *replication.ModeError
-		poison  *replication.PoisonError
-		publish *replication.PublishError
+		fatal   *postgres.FatalError
+		mode    *postgres.ModeError
+		poison  *source.PoisonError
+		publish *source.PublishError
 	)
 	switch {
 	case errors.As(err, &fatal), errors.As(err, &mode):
@@ -44,7 +46,7 @@ func (r *Relay) judge(ctx context.Context, err error) (verdict, error) {
 		return exit, err
 	case sink.Row:
 		if publish.Alone {
-			poison := &replication.PoisonError{RowID: publish.Row.RowID, EventID: publish.Row.EventID, Position: publish.Last, Err: publish.Err}
+			poison := &source.PoisonError{RowID: publish.Row.RowID, EventID: publish.Row.EventID, Position: publish.Last, Err: publish.Err}
 			return r.judgePoison(ctx, poison, poison)
 		}
 		// A batch fails for one of its records. Sent again one at a time, the innocent get through and
@@ -57,7 +59,7 @@ func (r *Relay) judge(ctx context.Context, err error) (verdict, error) {
 }
 
 // judgePoison halts at a poison event, unless an operator has given it up by marking its row.
-func (r *Relay) judgePoison(ctx context.Context, p *replication.PoisonError, err error) (verdict, error) {
+func (r *Relay) judgePoison(ctx context.Context, p *source.PoisonError, err error) (verdict, error) {
 	given, gerr := r.source.GiveUp(ctx, p)
 	switch {
 	case gerr != nil:
@@ -74,8 +76,8 @@ func (r *Relay) judgePoison(ctx context.Context, p *replication.PoisonError, err
 // reason is the label by which reconnects are counted.
 func reason(err error) string {
 	var (
-		publish *replication.PublishError
-		poison  *replication.PoisonError
+		publish *source.PublishError
+		poison  *source.PoisonError
 		pg      *pgconn.PgError
 
 		malformed *decoder.MalformedError
@@ -154,7 +156,7 @@ func (b *backoff) stuck(err error, settled pglogrepl.LSN, now time.Time) error {
 	if now.Sub(b.ends[0]) > stuckTime {
 		return nil
 	}
-	return &replication.ModeError{
+	return &postgres.ModeError{
 		Reason: "every session ends with the same error at position " + settled.String(),
 		Remedy: "see PostgreSQL's log; when it cannot be mended, drop the slot, publish or mark the rows that are left, and start walrelay again",
 		Err:    err,

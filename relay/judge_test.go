@@ -14,7 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"walrelay/decoder"
-	"walrelay/replication"
+	"walrelay/internal/postgres"
+	"walrelay/internal/source"
 )
 
 // A server that ends every session with its own error at one place is told from one that restarts
@@ -46,7 +47,7 @@ func TestH18TheErrorThatIsAlwaysSession(t *testing.T) {
 				got = stuck
 			}
 		}
-		var mode *replication.ModeError
+		var mode *postgres.ModeError
 		if errors.As(got, &mode) != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
@@ -81,13 +82,13 @@ func TestBackoffGrowsAndEnds(t *testing.T) {
 
 func TestReasonsAreLabels(t *testing.T) {
 	for want, err := range map[string]error{
-		"kafka_session":       &replication.PublishError{Err: context.Canceled},
-		"kafka_row":           &replication.PublishError{Err: kerr.MessageTooLarge},
-		"kafka_topic":         &replication.PublishError{Err: kerr.UnknownTopicOrPartition},
+		"kafka_session":       &source.PublishError{Err: context.Canceled},
+		"kafka_row":           &source.PublishError{Err: kerr.MessageTooLarge},
+		"kafka_topic":         &source.PublishError{Err: kerr.UnknownTopicOrPartition},
 		"postgres_57P01":      fmt.Errorf("watch: %w", &pgconn.PgError{Code: "57P01"}),
 		"postgres_connection": io.ErrUnexpectedEOF,
 		"malformed_stream":    fmt.Errorf("stream: %w", &decoder.MalformedError{Kind: 'b'}),
-		"given_up":            &replication.PoisonError{Err: io.EOF},
+		"given_up":            &source.PoisonError{Err: io.EOF},
 	} {
 		if got := reason(err); got != want {
 			t.Errorf("%v is %q, want %q", err, got, want)

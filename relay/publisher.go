@@ -4,8 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"walrelay/internal/source"
 	"walrelay/outbox"
-	"walrelay/replication"
 	"walrelay/router"
 	"walrelay/sink"
 )
@@ -17,7 +17,7 @@ type publisher struct {
 	sink   *sink.Producer
 }
 
-func (p *publisher) Publish(ev *outbox.Event, token uint64, to replication.Acker) error {
+func (p *publisher) Publish(ev *outbox.Event, token uint64, to source.Acker) error {
 	e := p.sink.Acquire()
 	err := p.router.Route(ev, &e.Record)
 	if err == nil {
@@ -28,7 +28,7 @@ func (p *publisher) Publish(ev *outbox.Event, token uint64, to replication.Acker
 	}
 	p.sink.Release(e)
 	if errors.Is(err, sink.ErrPending) {
-		return replication.ErrPending
+		return source.ErrPending
 	}
 	return err
 }

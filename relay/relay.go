@@ -19,6 +19,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
+	"walrelay/internal/postgres"
+	"walrelay/internal/source"
 	"walrelay/outbox"
 	"walrelay/replication"
 	"walrelay/router"
@@ -35,7 +37,7 @@ type Options struct {
 	Relay       Config
 	Registry    prometheus.Registerer
 	Log         *slog.Logger
-	Dial        replication.DialFunc // to PostgreSQL; nil: the network
+	Dial        postgres.DialFunc // to PostgreSQL; nil: the network
 	KafkaOpts   []kgo.Opt
 }
 
@@ -187,7 +189,7 @@ func (r *Relay) awaitPromises(hard context.Context) error {
 func (r *Relay) report(err error) {
 	e := &ending{reason: reason(err), err: err, at: time.Now()}
 	r.metrics.sessions.WithLabelValues(e.reason).Inc()
-	if _, given := errors.AsType[*replication.PoisonError](err); given {
+	if _, given := errors.AsType[*source.PoisonError](err); given {
 		return // it was said that the event is given up
 	}
 	if last := r.failed.Swap(e); last != nil && last.err.Error() == err.Error() {

@@ -30,7 +30,7 @@ func Discard(ctx context.Context, o Options, n int) (Discarded, error) {
 		return Discarded{}, err
 	}
 	x := &session{Source: s}
-	repl, err := connectReplication(ctx, s.db, minSenderTimeout, func(p *pgconn.Notice) { x.notice(p) })
+	repl, err := connectReplication(ctx, s.Outbox.Database, minSenderTimeout, func(p *pgconn.Notice) { x.notice(p) })
 	if err != nil {
 		return Discarded{}, err
 	}

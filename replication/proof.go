@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"walrelay/checkpoint"
+	"walrelay/internal/postgres"
 )
 
 // errTooMany is the end of a session that would have to hold more than its window until it knows that
@@ -38,14 +39,14 @@ func (x *session) resettle(ctx context.Context, c checkpoint.Carried) (checkpoin
 		return c, nil
 	}
 	marked := "false"
-	if x.after == checkpoint.Mark {
-		marked = pgx.Identifier{x.columns.PublishedAt}.Sanitize() + " IS NOT NULL"
+	if x.After == checkpoint.Mark {
+		marked = pgx.Identifier{x.Columns.PublishedAt}.Sanitize() + " IS NOT NULL"
 	}
 	var settled bool
-	ctx, done := limited(ctx)
+	ctx, done := postgres.Limited(ctx)
 	defer done()
-	err := x.sql.QueryRow(ctx, fmt.Sprintf("/* walrelay:settled */ SELECT %s FROM %s WHERE %s = $1 AND %s = $2", marked, x.table.SQL(),
-		pgx.Identifier{x.columns.ID}.Sanitize(), pgx.Identifier{x.columns.EventID}.Sanitize()), row.RowID, row.EventID.String()).Scan(&settled)
+	err := x.sql.QueryRow(ctx, fmt.Sprintf("/* walrelay:settled */ SELECT %s FROM %s WHERE %s = $1 AND %s = $2", marked, x.Table.SQL(),
+		pgx.Identifier{x.Columns.ID}.Sanitize(), pgx.Identifier{x.Columns.EventID}.Sanitize()), row.RowID, row.EventID.String()).Scan(&settled)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows) || err == nil && settled: // deleted: by a settle, or by the application since
 		return c, nil

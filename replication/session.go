@@ -19,6 +19,7 @@ import (
 
 	"walrelay/checkpoint"
 	"walrelay/decoder"
+	"walrelay/internal/postgres"
 	"walrelay/outbox"
 )
 
@@ -54,7 +55,7 @@ type session struct {
 	tracker *checkpoint.Tracker
 	room    *checkpoint.Waiter
 	history history
-	server  server
+	server  postgres.Server
 	began   pglogrepl.LSN // the server's WAL position when the session started
 
 	lastSettled checkpoint.Row // of the last settle; of the settle goroutine
@@ -94,7 +95,7 @@ type session struct {
 }
 
 // prepare reads what the stream starts from, on the connection that will stream.
-func (x *session) prepare(ctx context.Context, repl *pgconn.PgConn, v server, id pglogrepl.IdentifySystemResult) error {
+func (x *session) prepare(ctx context.Context, repl *pgconn.PgConn, v postgres.Server, id pglogrepl.IdentifySystemResult) error {
 	x.server, x.began, x.pid = v, id.XLogPos, int32(repl.PID())
 	x.history = history{systemID: id.SystemID, timeline: id.Timeline, slot: x.cfg.Slot}
 	rows, err := querySimple(ctx, repl, fmt.Sprintf("/* walrelay:confirmed */ SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '%s'", x.cfg.Slot))
@@ -114,7 +115,7 @@ func (x *session) prepare(ctx context.Context, repl *pgconn.PgConn, v server, id
 	}
 	x.resume = newResume(carried, confirmed)
 	x.tracker = checkpoint.NewTracker(checkpoint.Options{
-		Rows: windowRows, Start: confirmed, Settles: x.after != checkpoint.Keep, Carried: carried,
+		Rows: windowRows, Start: confirmed, Settles: x.After != checkpoint.Keep, Carried: carried,
 	})
 	if x.resume.whole {
 		x.tracker.Hold()
@@ -122,7 +123,7 @@ func (x *session) prepare(ctx context.Context, repl *pgconn.PgConn, v server, id
 	x.room = x.tracker.NewWaiter()
 	x.woken = make(chan struct{}, 1)
 	x.trusted.Store(true) // ensure has just seen it
-	x.decoder = decoder.New(x.table, x.columns, x.rowLimit)
+	x.decoder = decoder.New(x.Table, x.Columns, x.rowLimit)
 	x.position.Timeline = id.Timeline
 	return nil
 }
@@ -170,7 +171,7 @@ func forkPoint(ctx context.Context, repl *pgconn.PgConn, from, to int32) (pglogr
 // start begins to stream. The connection is taken from pgconn first: from here on the session frames
 // the messages itself, many to a read.
 func (x *session) start(repl *pgconn.PgConn) error {
-	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), postgres.ConnectTimeout)
 	defer cancel()
 	if err := repl.SyncConn(ctx); err != nil {
 		return fmt.Errorf("before START_REPLICATION: %w", err)
@@ -197,7 +198,7 @@ func (x *session) start(repl *pgconn.PgConn) error {
 
 // slotLost says what 55000 at START_REPLICATION means. Its text differs from version to version.
 func (x *session) slotLost(err error) error {
-	return &ModeError{
+	return &postgres.ModeError{
 		Reason: fmt.Sprintf("slot %q cannot be read any more", x.cfg.Slot),
 		Remedy: fmt.Sprintf("SELECT pg_drop_replication_slot('%s'), publish or mark the rows that are left (%s), then start walrelay again: it creates a new slot", x.cfg.Slot, x.unmarkedSQL()),
 		Err:    err,

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"walrelay/checkpoint"
+	"walrelay/internal/postgres"
 )
 
 const (
@@ -28,8 +29,8 @@ const (
 // touches the SQL connection.
 func (x *session) settleLoop(ctx context.Context) error {
 	var settler *checkpoint.Settler // nil in keep, where no row is ever pending
-	if x.after != checkpoint.Keep {
-		settler = checkpoint.NewSettler(x.sql, x.table, x.columns, x.after)
+	if x.After != checkpoint.Keep {
+		settler = checkpoint.NewSettler(x.sql, x.Table, x.Columns, x.After)
 	}
 	work := x.tracker.NewWaiter()
 	watch := time.NewTicker(watchInterval)
@@ -59,7 +60,7 @@ func (x *session) settleLoop(ctx context.Context) error {
 			continue
 		}
 		var err error
-		limit, done := limited(ctx)
+		limit, done := postgres.Limited(ctx)
 		outcomes, err = settler.Settle(limit, pending, outcomes[:0])
 		done()
 		if err != nil {
@@ -106,7 +107,7 @@ func (x *session) idleUntil(ctx context.Context, work *checkpoint.Waiter, watch 
 		if x.tracker.Unsettled() >= settleBatch {
 			return nil
 		}
-		return sleep(ctx, settlePause)
+		return postgres.Sleep(ctx, settlePause)
 	}
 }
 
@@ -136,7 +137,7 @@ func (x *session) removed(row checkpoint.Row) {
 	x.metrics.removed.Inc()
 	if x.saidRemoved.CompareAndSwap(false, true) {
 		x.log.Warn("the application removes rows itself: they are published from the stream, but should the slot ever be lost they are lost with it",
-			"table", x.table.String(), "row", row.RowID, "event_id", row.EventID.String())
+			"table", x.Table.String(), "row", row.RowID, "event_id", row.EventID.String())
 	}
 }
 
@@ -144,7 +145,7 @@ func (x *session) removed(row checkpoint.Row) {
 // table that somebody has locked is looked at again the next time; no keepalive is confirmed until then.
 func (x *session) look(ctx context.Context) error {
 	w, err := x.watch(ctx, x.sql)
-	if locked(err) {
+	if postgres.Locked(err) {
 		x.trusted.Store(false)
 		return nil
 	}
@@ -155,7 +156,7 @@ func (x *session) look(ctx context.Context) error {
 	if err := checkSync(w); err != nil {
 		return err
 	}
-	if err := x.checkPublication(w, x.server.tableOID); err != nil {
+	if err := x.checkPublication(w, x.server.TableOID); err != nil {
 		x.trusted.Store(false)
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"walrelay/internal/postgres"
 )
 
 const (
@@ -21,7 +23,7 @@ const (
 
 // ensure creates publication and slot where they are missing. The publication comes first: a slot
 // that is older than its publication cannot decode what lies between.
-func (s *Source) ensure(ctx context.Context, sql *pgx.Conn, repl *pgconn.PgConn, v server) error {
+func (s *Source) ensure(ctx context.Context, sql *pgx.Conn, repl *pgconn.PgConn, v postgres.Server) error {
 	w, err := s.watch(ctx, sql)
 	if err != nil {
 		return err
@@ -34,34 +36,34 @@ func (s *Source) ensure(ctx context.Context, sql *pgx.Conn, repl *pgconn.PgConn,
 		w.Slot = false
 	}
 	if w.Slot {
-		if err := s.checkSlot(w, v.database); err != nil {
+		if err := s.checkSlot(w, v.Database); err != nil {
 			return err
 		}
-		return s.checkPublication(w, v.tableOID)
+		return s.checkPublication(w, v.TableOID)
 	}
 	if s.past.streamed {
-		return &ModeError{
+		return &postgres.ModeError{
 			Reason: fmt.Sprintf("slot %q is gone: someone dropped it", s.cfg.Slot),
 			Remedy: fmt.Sprintf("rows committed since then are not in any stream; publish or mark what is left (%s), then start walrelay again: it creates a new slot", s.unmarkedSQL()),
 		}
 	}
 	if !w.Publication {
 		if _, err := querySimple(ctx, sql.PgConn(), "/* walrelay:publication */ "+s.createPublicationSQL()); err != nil {
-			if _, answered := errors.AsType[*pgconn.PgError](err); !answered || locked(err) || serverStopping(err) {
+			if _, answered := errors.AsType[*pgconn.PgError](err); !answered || postgres.Locked(err) || serverStopping(err) {
 				return fmt.Errorf("create publication %q: %w", s.cfg.Publication, err)
 			}
-			return &ModeError{
+			return &postgres.ModeError{
 				Reason: fmt.Sprintf("publication %q does not exist and cannot be created", s.cfg.Publication),
 				Remedy: "run as the owner of the table: " + s.createPublicationSQL(),
 				Err:    err,
 			}
 		}
-		s.log.Info("publication created", "publication", s.cfg.Publication, "table", s.table.String())
+		s.log.Info("publication created", "publication", s.cfg.Publication, "table", s.Table.String())
 		if w, err = s.watch(ctx, sql); err != nil {
 			return err
 		}
 	}
-	if err := s.checkPublication(w, v.tableOID); err != nil {
+	if err := s.checkPublication(w, v.TableOID); err != nil {
 		return err
 	}
 	// Once without the slot, since its creation may take long; once in the slot's own snapshot.
@@ -79,11 +81,11 @@ func (s *Source) ensure(ctx context.Context, sql *pgx.Conn, repl *pgconn.PgConn,
 
 // createSlot creates the slot and counts, in the snapshot from which the slot starts, the rows that
 // it would never stream.
-func (s *Source) createSlot(ctx context.Context, sql *pgx.Conn, repl *pgconn.PgConn, v server) error {
+func (s *Source) createSlot(ctx context.Context, sql *pgx.Conn, repl *pgconn.PgConn, v postgres.Server) error {
 	// The statement is cancelled, not abandoned: a walsender whose client is gone goes on waiting and
 	// leaves a slot behind. statement_timeout does not reach it.
 	cancel := func() {
-		c, done := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
+		c, done := context.WithTimeout(context.WithoutCancel(ctx), postgres.ConnectTimeout)
 		defer done()
 		if err := repl.CancelRequest(c); err != nil {
 			s.log.Warn("cancel the creation of the slot", "error", err)
@@ -100,7 +102,7 @@ func (s *Source) createSlot(ctx context.Context, sql *pgx.Conn, repl *pgconn.PgC
 		return fmt.Errorf("create slot: %w", err)
 	}
 	options := "USE_SNAPSHOT"
-	if s.cfg.Failover && v.version >= 170000 {
+	if s.cfg.Failover && v.Version >= 170000 {
 		options = "(SNAPSHOT 'use', FAILOVER true)"
 	}
 	s.log.Info("creating slot; this waits for the write transactions that run now", "slot", s.cfg.Slot)
@@ -142,13 +144,13 @@ func (s *Source) slotError(ctx context.Context, sql *pgx.Conn, err error) error 
 	}
 	switch pg.Code {
 	case "53400":
-		return &ModeError{
+		return &postgres.ModeError{
 			Reason: "every replication slot of the server is in use",
 			Remedy: "drop one (SELECT slot_name, active FROM pg_replication_slots) or raise max_replication_slots",
 			Err:    err,
 		}
 	case "42501":
-		return noReplication(s.db.User, err)
+		return postgres.NoReplication(s.Outbox.Database.User, err)
 	case "57014":
 		return fmt.Errorf("slot %q could not be created within %v: it waits for %s: %w", s.cfg.Slot, slotTimeout, blocker(ctx, sql), err)
 	}
@@ -157,7 +159,7 @@ func (s *Source) slotError(ctx context.Context, sql *pgx.Conn, err error) error 
 
 // blocker names the oldest write transaction of the cluster.
 func blocker(ctx context.Context, sql *pgx.Conn) string {
-	ctx, done := limited(ctx)
+	ctx, done := postgres.Limited(ctx)
 	defer done()
 	var text string
 	err := sql.QueryRow(ctx, `/* walrelay:blocker */
@@ -176,30 +178,30 @@ ORDER BY since LIMIT 1`).Scan(&text)
 }
 
 // countUnmarked counts the rows that look unpublished to whoever runs the query.
-func (s *Source) countUnmarked(ctx context.Context, v server, run func(context.Context, string) ([][]string, error)) (int, error) {
+func (s *Source) countUnmarked(ctx context.Context, v postgres.Server, run func(context.Context, string) ([][]string, error)) (int, error) {
 	where := ""
-	if v.hasMark {
-		where = " WHERE " + pgx.Identifier{s.columns.PublishedAt}.Sanitize() + " IS NULL"
+	if v.HasMark {
+		where = " WHERE " + pgx.Identifier{s.Columns.PublishedAt}.Sanitize() + " IS NULL"
 	}
-	rows, err := run(ctx, fmt.Sprintf("/* walrelay:unmarked */ SELECT count(*) FROM (SELECT 1 FROM %s%s LIMIT %d) t", s.table.SQL(), where, countLimit))
-	if refused(err) {
-		return 0, s.grant("SELECT", err)
+	rows, err := run(ctx, fmt.Sprintf("/* walrelay:unmarked */ SELECT count(*) FROM (SELECT 1 FROM %s%s LIMIT %d) t", s.Table.SQL(), where, countLimit))
+	if postgres.Refused(err) {
+		return 0, s.Grant("SELECT", err)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("count the unpublished rows of %s: %w", s.table, err)
+		return 0, fmt.Errorf("count the unpublished rows of %s: %w", s.Table, err)
 	}
 	var n int
 	if len(rows) != 1 {
-		return 0, fmt.Errorf("count the unpublished rows of %s: %d rows came back", s.table, len(rows))
+		return 0, fmt.Errorf("count the unpublished rows of %s: %d rows came back", s.Table, len(rows))
 	}
 	if _, err := fmt.Sscan(rows[0][0], &n); err != nil {
-		return 0, fmt.Errorf("count the unpublished rows of %s: %w", s.table, err)
+		return 0, fmt.Errorf("count the unpublished rows of %s: %w", s.Table, err)
 	}
 	return n, nil
 }
 
 func (s *Source) unmarkedSQL() string {
-	return fmt.Sprintf("SELECT count(*) FROM %s WHERE %s IS NULL", s.table.SQL(), pgx.Identifier{s.columns.PublishedAt}.Sanitize())
+	return fmt.Sprintf("SELECT count(*) FROM %s WHERE %s IS NULL", s.Table.SQL(), pgx.Identifier{s.Columns.PublishedAt}.Sanitize())
 }
 
 func (s *Source) refuseRows(n int) error {
@@ -210,10 +212,10 @@ func (s *Source) refuseRows(n int) error {
 	case n >= countLimit:
 		count = "at least " + count
 	}
-	mark := fmt.Sprintf("UPDATE %s SET %s = now() WHERE %s IS NULL", s.table.SQL(),
-		pgx.Identifier{s.columns.PublishedAt}.Sanitize(), pgx.Identifier{s.columns.PublishedAt}.Sanitize())
-	return &ModeError{
-		Reason: fmt.Sprintf("slot %q does not exist and table %s already holds %s, which a new slot would never stream", s.cfg.Slot, s.table, count),
+	mark := fmt.Sprintf("UPDATE %s SET %s = now() WHERE %s IS NULL", s.Table.SQL(),
+		pgx.Identifier{s.Columns.PublishedAt}.Sanitize(), pgx.Identifier{s.Columns.PublishedAt}.Sanitize())
+	return &postgres.ModeError{
+		Reason: fmt.Sprintf("slot %q does not exist and table %s already holds %s, which a new slot would never stream", s.cfg.Slot, s.Table, count),
 		Remedy: "publish by other means what is missing on Kafka, mark it (" + mark + ") and start walrelay again",
 	}
 }

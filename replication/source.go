@@ -21,30 +21,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"walrelay/checkpoint"
+	"walrelay/internal/postgres"
+	"walrelay/internal/source"
 	"walrelay/outbox"
 )
-
-// Publisher hands events over to Kafka. Publish is called from the session's goroutine only, in
-// stream order, and must not block.
-//
-// Publish copies what it keeps of ev. It returns nil when the event is handed over: then it tells to
-// exactly once, with token, how that ended. It returns ErrPending when it cannot take the event yet;
-// the session offers it again after Wake. Any other error is the event's own: it can never be
-// published as it is.
-//
-// An event that was handed over may wait for a few milliseconds for others to go with it. The session
-// calls Hurry before it waits for anything, but for a backlog.
-type Publisher interface {
-	Publish(ev *outbox.Event, token uint64, to Acker) error
-	Hurry()
-	Wake() <-chan struct{}
-}
-
-// Acker is told the outcome of an event, on whatever goroutine Kafka's answer arrives; it does a few
-// atomics and nothing else.
-type Acker interface {
-	Acked(token uint64, err error)
-}
 
 // Options are what a source needs.
 type Options struct {
@@ -52,21 +32,18 @@ type Options struct {
 	Config       Config
 	Outbox       outbox.Config
 	AfterPublish checkpoint.AfterPublish
-	Publisher    Publisher
-	RowLimit     int      // bytes; a larger row is discarded while it is read
-	Dial         DialFunc // nil: the network
+	Publisher    source.Publisher
+	RowLimit     int               // bytes; a larger row is discarded while it is read
+	Dial         postgres.DialFunc // nil: the network
 	Log          *slog.Logger
 	Registry     prometheus.Registerer
 }
 
 // Source is the stream of one table. Between sessions it remembers what the next one starts from.
 type Source struct {
-	cfg      Config
-	db       *pgx.ConnConfig
-	table    outbox.Table
-	columns  outbox.Columns
-	after    checkpoint.AfterPublish
-	pub      Publisher
+	cfg Config
+	postgres.Outbox
+	pub      source.Publisher
 	rowLimit int
 	log      *slog.Logger
 	metrics  *metrics
@@ -113,7 +90,7 @@ const (
 
 // New checks the options. It opens nothing.
 func New(o Options) (*Source, error) {
-	db, err := parseDatabase(o.Database, o.Dial)
+	db, err := postgres.ParseDatabase(o.Database, o.Dial)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +99,7 @@ func New(o Options) (*Source, error) {
 		return nil, fmt.Errorf("OUTBOX_TABLE: %w", err)
 	}
 	s := &Source{
-		cfg: o.Config, db: db, table: table, columns: o.Outbox.Columns, after: o.AfterPublish,
+		cfg: o.Config, Outbox: postgres.Outbox{Database: db, Table: table, Columns: o.Outbox.Columns, After: o.AfterPublish},
 		pub: o.Publisher, rowLimit: o.RowLimit, log: o.Log,
 	}
 	s.past.senderTimeout = minSenderTimeout
@@ -156,7 +133,7 @@ func (s *Source) Session(soft, hard context.Context) error {
 
 // open brings a session up to the first message of its stream.
 func (s *Source) open(ctx context.Context) (*session, error) {
-	sql, err := connectSQL(ctx, s.db)
+	sql, err := postgres.Connect(ctx, s.Outbox.Database, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -166,11 +143,11 @@ func (s *Source) open(ctx context.Context) (*session, error) {
 			x.close()
 		}
 	}()
-	v, err := s.inspectServer(ctx, sql)
+	v, err := s.inspect(ctx, sql)
 	if err != nil {
 		return nil, err
 	}
-	repl, err := s.lead(ctx, sql, LockKey(v.tableOID, 0))
+	repl, err := s.lead(ctx, sql, postgres.LockKey(v.TableOID, 0))
 	if err != nil {
 		return nil, err
 	}
@@ -200,15 +177,15 @@ func (s *Source) open(ctx context.Context) (*session, error) {
 // connection that holds the lock.
 func (s *Source) lead(ctx context.Context, sql *pgx.Conn, key int64) (*pgconn.PgConn, error) {
 	for {
-		err := awaitLock(ctx, sql, key, func() {
+		err := postgres.AwaitLock(ctx, sql, key, func() {
 			s.phase(PhaseStandby)
-			s.log.Info("standby: another relay holds the lock of this table", "table", s.table.String())
+			s.log.Info("standby: another relay holds the lock of this table", "table", s.Table.String())
 		})
 		if err != nil {
 			return nil, err
 		}
 		s.phase(PhaseConnecting)
-		repl, err := connectReplication(ctx, s.db, s.past.senderTimeout, func(n *pgconn.Notice) {
+		repl, err := connectReplication(ctx, s.Outbox.Database, s.past.senderTimeout, func(n *pgconn.Notice) {
 			s.log.Warn("PostgreSQL says", "severity", n.Severity, "message", n.Message, "detail", n.Detail)
 		})
 		if err != nil {
@@ -259,10 +236,10 @@ func (s *Source) learn(x *session, err error) {
 
 // Database is the name of the database that DATABASE_URL leads to.
 func (s *Source) Database() string {
-	if s.db.Database != "" {
-		return s.db.Database
+	if s.Outbox.Database.Database != "" {
+		return s.Outbox.Database.Database
 	}
-	return s.db.User // as PostgreSQL does
+	return s.Outbox.Database.User // as PostgreSQL does
 }
 
 // Slot is the slot's name.
@@ -274,31 +251,31 @@ func (s *Source) Isolate(last outbox.Position) { s.past.alone = last }
 
 // GiveUp asks the table whether an operator has marked the row of a poison event: then the next
 // sessions pass over the event instead of stopping at it. Where not, p is told what to type.
-func (s *Source) GiveUp(ctx context.Context, p *PoisonError) (bool, error) {
+func (s *Source) GiveUp(ctx context.Context, p *source.PoisonError) (bool, error) {
 	// Where there is no row to mark, only the slot can pass over the event, and over its whole transaction.
 	p.Remedy = fmt.Sprintf("SELECT pg_replication_slot_advance('%s', pg_lsn '%s' + 1), which gives up its whole transaction",
 		s.cfg.Slot, pglogrepl.LSN(p.Position.LSN))
 	if p.EventID == (outbox.EventID{}) {
 		return false, nil
 	}
-	conn, err := connectSQL(ctx, s.db)
+	conn, err := postgres.Connect(ctx, s.Outbox.Database, 0)
 	if err != nil {
 		return false, err
 	}
 	defer conn.Close(ctx)
-	mark, id := pgx.Identifier{s.columns.PublishedAt}.Sanitize(), pgx.Identifier{s.columns.ID}.Sanitize()
-	ctx, done := limited(ctx)
+	mark, id := pgx.Identifier{s.Columns.PublishedAt}.Sanitize(), pgx.Identifier{s.Columns.ID}.Sanitize()
+	ctx, done := postgres.Limited(ctx)
 	defer done()
 	var marked bool
 	err = conn.QueryRow(ctx, fmt.Sprintf("/* walrelay:given-up */ SELECT %s IS NOT NULL FROM %s WHERE %s = $1 AND %s = $2",
-		mark, s.table.SQL(), id, pgx.Identifier{s.columns.EventID}.Sanitize()), p.RowID, p.EventID.String()).Scan(&marked)
+		mark, s.Table.SQL(), id, pgx.Identifier{s.Columns.EventID}.Sanitize()), p.RowID, p.EventID.String()).Scan(&marked)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), unanswerable(err):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("look for the row of event %s: %w", p.EventID, err)
 	case !marked:
-		p.Remedy = fmt.Sprintf("UPDATE %s SET %s = now() WHERE %s = %d", s.table.SQL(), mark, id, p.RowID)
+		p.Remedy = fmt.Sprintf("UPDATE %s SET %s = now() WHERE %s = %d", s.Table.SQL(), mark, id, p.RowID)
 		return false, nil
 	}
 	s.past.givenUp[p.EventID] = true

@@ -11,6 +11,7 @@ import (
 
 	"walrelay/checkpoint"
 	"walrelay/decoder"
+	"walrelay/internal/source"
 	"walrelay/outbox"
 )
 
@@ -27,7 +28,7 @@ func (x *session) stream(stop <-chan struct{}, hard context.Context) error {
 	for err == nil {
 		err = x.step()
 	}
-	var poison *PoisonError
+	var poison *source.PoisonError
 	switch {
 	case errors.Is(err, errEnded):
 		return x.result
@@ -105,7 +106,7 @@ func (x *session) leave() error {
 func (x *session) fault() error {
 	if f := x.failure.Load(); f != nil {
 		alone := x.past.alone != (outbox.Position{}) && x.tracker.InFlight() == 1
-		return &PublishError{Last: x.last, Row: x.lastRow, Alone: alone, Err: *f}
+		return &source.PublishError{Last: x.last, Row: x.lastRow, Alone: alone, Err: *f}
 	}
 	if f := x.sqlFailure.Load(); f != nil {
 		return errors.Join(*f, x.sendStatus(false))
@@ -351,7 +352,7 @@ func (x *session) decoded(kind decoder.Kind, err error) error {
 		return x.commit(x.decoder.Commit().EndLSN)
 	case decoder.KindTruncate:
 		if x.decoder.Truncated() {
-			x.log.Warn("the outbox table was truncated: rows already in the stream are still published", "table", x.table.String())
+			x.log.Warn("the outbox table was truncated: rows already in the stream are still published", "table", x.Table.String())
 		}
 	}
 	return nil
@@ -387,7 +388,7 @@ func (x *session) insert(ev *outbox.Event, fault *decoder.RowError) error {
 	case fate == skip:
 		x.tracker.Skip(1)
 		return nil
-	case x.past.givenUp[row.EventID] && x.after == checkpoint.Delete:
+	case x.past.givenUp[row.EventID] && x.After == checkpoint.Delete:
 		// The row stays in the table, marked: a later process that reads the event again, because the
 		// server was not told in time or has forgotten, knows by it that the event was given up.
 		x.tracker.Skip(1)
@@ -399,9 +400,9 @@ func (x *session) insert(ev *outbox.Event, fault *decoder.RowError) error {
 		x.tracker.AddHeld(row)
 		return nil
 	case fault != nil:
-		return &PoisonError{RowID: row.RowID, EventID: row.EventID, Position: at, Err: fault}
+		return &source.PoisonError{RowID: row.RowID, EventID: row.EventID, Position: at, Err: fault}
 	case ev.Size > x.rowLimit:
-		return &PoisonError{RowID: row.RowID, EventID: row.EventID, Position: at,
+		return &source.PoisonError{RowID: row.RowID, EventID: row.EventID, Position: at,
 			Err: fmt.Errorf("the row has %d bytes, more than the limit of %d (four times KAFKA_MAX_MESSAGE_BYTES)", ev.Size, x.rowLimit)}
 	}
 	ev.Position = at
@@ -439,8 +440,8 @@ func (x *session) publish(ev *outbox.Event, token uint64, at outbox.Position) er
 			return nil
 		}
 		x.unsent = 1
-		if !errors.Is(err, ErrPending) {
-			return &PoisonError{RowID: ev.RowID, EventID: ev.ID, Position: at, Err: err}
+		if !errors.Is(err, source.ErrPending) {
+			return &source.PoisonError{RowID: ev.RowID, EventID: ev.ID, Position: at, Err: err}
 		}
 		if err := x.waitFor(func() bool { return false }, x.pub.Wake()); err != nil {
 			return err

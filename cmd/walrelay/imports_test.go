@@ -12,16 +12,21 @@ import (
 )
 
 // may lists, for each package, what it may import of this module. Imports point one way:
-// cmd → relay → {replication, sink} → {decoder, router, checkpoint} → outbox.
+// cmd → relay → {replication, polling, sink} → {decoder, router, checkpoint} → outbox. internal/postgres and
+// internal/source are what the two sources share.
 var may = map[string][]string{
 	"outbox":      {},
 	"decoder":     {"outbox"},
 	"router":      {"outbox"},
 	"checkpoint":  {"outbox"},
 	"migrations":  {"outbox", "decoder"},
-	"replication": {"outbox", "decoder", "checkpoint"}, // a source never imports the sink
+	"replication": {"outbox", "decoder", "checkpoint", "internal/postgres", "internal/source"}, // a source never imports the sink
+	"polling":     {"outbox", "decoder", "checkpoint", "internal/postgres", "internal/source"},
 	"sink":        {"outbox", "router"},
-	"relay":       {"outbox", "decoder", "router", "checkpoint", "replication", "sink"},
+	"relay":       {"outbox", "decoder", "router", "checkpoint", "replication", "polling", "sink", "internal/postgres", "internal/source"},
+
+	"internal/postgres": {"outbox", "decoder", "checkpoint"},
+	"internal/source":   {"outbox", "checkpoint"},
 }
 
 // pure packages have no I/O, clock, goroutine or logger; these would be the way to it.

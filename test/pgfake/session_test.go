@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"walrelay/checkpoint"
+	"walrelay/internal/postgres"
+	"walrelay/internal/source"
 	"walrelay/outbox"
 	"walrelay/replication"
 	"walrelay/test/pgfake"
@@ -60,7 +62,7 @@ type frozen struct {
 	length time.Duration
 }
 
-func (f *frozen) Publish(ev *outbox.Event, token uint64, to replication.Acker) error {
+func (f *frozen) Publish(ev *outbox.Event, token uint64, to source.Acker) error {
 	f.once.Do(func() {
 		sql := f.last(false).link()
 		sql.Stall()
@@ -138,7 +140,7 @@ func TestH21TableLeavesThePublication(t *testing.T) {
 		if len(l.ends) == 0 {
 			t.Fatal("the session went on")
 		}
-		if _, ok := errors.AsType[*replication.ModeError](l.ends[0]); !ok {
+		if _, ok := errors.AsType[*postgres.ModeError](l.ends[0]); !ok {
 			t.Errorf("the session ended: %v", l.ends[0])
 		}
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"walrelay/checkpoint"
+	"walrelay/internal/source"
 	"walrelay/outbox"
 	"walrelay/replication"
 	"walrelay/test/pgfake"
@@ -31,7 +32,7 @@ type kafka struct {
 	out      int
 }
 
-func (k *kafka) Publish(ev *outbox.Event, token uint64, to replication.Acker) error {
+func (k *kafka) Publish(ev *outbox.Event, token uint64, to source.Acker) error {
 	id := ev.ID
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -15,8 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"walrelay/internal/postgres"
+	"walrelay/internal/source"
 	"walrelay/relay"
-	"walrelay/replication"
 	"walrelay/sink"
 )
 
@@ -104,7 +105,7 @@ func (w *world) launch() (*process, context.Context, error) {
 		Database: "postgres://relay@" + postgresAddress + "/app?sslmode=disable",
 		Registry: prometheus.NewRegistry(),
 		Log:      slog.New(slog.NewTextHandler(&prefixed{w.log, fmt.Sprintf("[%d] ", p.n)}, &slog.HandlerOptions{ReplaceAttr: shortTime})),
-		Dial:     replication.DialFunc(w.postgresNet.From(p.host)),
+		Dial:     postgres.DialFunc(w.postgresNet.From(p.host)),
 		KafkaOpts: []kgo.Opt{
 			kgo.Dialer(w.kafkaNet.From(p.host)),
 			kgo.WithHooks(hook{w.ledger, p}),
@@ -143,8 +144,8 @@ func parse(settings map[string]string, into ...any) error {
 // operate is what the operator does about a relay that has exited, and how long that takes.
 func (w *world) operate(ctx context.Context, p *process, err error) time.Duration {
 	var (
-		poison *replication.PoisonError
-		mode   *replication.ModeError
+		poison *source.PoisonError
+		mode   *postgres.ModeError
 		topic  *sink.TopicError
 	)
 	switch {
@@ -180,7 +181,7 @@ func (w *world) operate(ctx context.Context, p *process, err error) time.Duratio
 }
 
 // giveUp marks the row of a poison event, as the operator's guide says, as soon as the table lets it.
-func (w *world) giveUp(ctx context.Context, poison *replication.PoisonError) {
+func (w *world) giveUp(ctx context.Context, poison *source.PoisonError) {
 	w.ledger.giveUp(poison.EventID)
 	for range 600 {
 		if st, ok := w.pg.Row(poison.RowID); ok && st.Row.EventID != poison.EventID {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"walrelay/internal/localdev"
-	"walrelay/replication"
+	"walrelay/internal/postgres"
 	"walrelay/test/harness"
 	"walrelay/test/harness/oracle"
 	"walrelay/test/integration/fixture"
@@ -57,7 +57,7 @@ func TestFailoverWithoutSlot(t *testing.T) {
 	all := oracle.Load{Until: 100}.Run(t.Context(), t, p.DB, p.Table)
 	p.fail(t)
 	err := r.Wait(t)
-	var mode *replication.ModeError
+	var mode *postgres.ModeError
 	if !errors.As(err, &mode) || !strings.Contains(err.Error(), p.Slot) || !strings.Contains(mode.Remedy, "published_at") {
 		t.Errorf("the relay ended with %v", err)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"walrelay/replication"
+	"walrelay/internal/postgres"
 	"walrelay/test/harness"
 	"walrelay/test/integration/fixture"
 )
@@ -27,7 +27,7 @@ func TestTriggerRefusesTheMark(t *testing.T) {
 			r := f.Relay(t).Ready(t)
 			f.DB.Exec(t, `INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) SELECT 'Order', n::text, 'created', '{}' FROM generate_series(1, 3) n`)
 			err := r.Wait(t)
-			var mode *replication.ModeError
+			var mode *postgres.ModeError
 			if !errors.As(err, &mode) || !strings.Contains(err.Error(), "not this one") {
 				t.Errorf("the relay ended with %v", err)
 			}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"walrelay/replication"
+	"walrelay/internal/postgres"
 	"walrelay/test/harness"
 	"walrelay/test/harness/oracle"
 	"walrelay/test/integration/fixture"
@@ -18,7 +18,7 @@ func TestSlotForTwoPhase(t *testing.T) {
 		f := fixture.New(t, fixture.On(s))
 		f.DB.Exec(t, "SELECT pg_create_logical_replication_slot('"+f.Slot+"', 'pgoutput', false, true)")
 		err := f.Relay(t).Wait(t)
-		mode, ok := errors.AsType[*replication.ModeError](err)
+		mode, ok := errors.AsType[*postgres.ModeError](err)
 		if !ok || !strings.Contains(mode.Reason, "two_phase") || !strings.Contains(mode.Remedy, "pg_drop_replication_slot") {
 			t.Errorf("the relay ended with %v", err)
 		}
@@ -40,7 +40,7 @@ func TestSlotOlderThanItsPublication(t *testing.T) {
 	f.DB.Exec(t, "INSERT INTO outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('Order', '1', 'created', '{}')")
 	f.DB.Exec(t, "CREATE PUBLICATION "+name+" FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = true)")
 	err := f.Relay(t).Wait(t)
-	var mode *replication.ModeError
+	var mode *postgres.ModeError
 	if !errors.As(err, &mode) || !strings.Contains(err.Error(), "42704") || !strings.Contains(mode.Remedy, "drop the slot") {
 		t.Errorf("the relay ended with %v", err)
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"walrelay/internal/postgres"
 	"walrelay/outbox"
 	"walrelay/relay"
-	"walrelay/replication"
 	"walrelay/test/harness"
 	"walrelay/test/harness/oracle"
 	"walrelay/test/integration/fixture"
@@ -137,9 +137,9 @@ func kafkaThrough(p *harness.Proxy, f *fixture.Fixture) fixture.Change {
 }
 
 // refusal is the mode error that the relay ended with, whose text must hold the words.
-func refusal(t *testing.T, err error, words ...string) *replication.ModeError {
+func refusal(t *testing.T, err error, words ...string) *postgres.ModeError {
 	t.Helper()
-	var mode *replication.ModeError
+	var mode *postgres.ModeError
 	if !errors.As(err, &mode) {
 		t.Fatalf("the relay ended with %v, want a ModeError", err)
 	}

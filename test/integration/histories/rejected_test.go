@@ -8,7 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
-	"walrelay/replication"
+	"walrelay/internal/source"
 	"walrelay/test/harness"
 	"walrelay/test/harness/oracle"
 	"walrelay/test/integration/fixture"
@@ -106,7 +106,7 @@ func TestH19RejectedBatchOfInnocents(t *testing.T) {
 // named fails unless the relay ended because of that event.
 func named(t *testing.T, err error, row oracle.Committed) {
 	t.Helper()
-	var poison *replication.PoisonError
+	var poison *source.PoisonError
 	if !errors.As(err, &poison) {
 		t.Fatalf("the relay ended with %v, want a PoisonError", err)
 	}

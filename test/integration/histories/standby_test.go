@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"walrelay/replication"
+	"walrelay/internal/postgres"
 	"walrelay/test/harness"
 	"walrelay/test/integration/fixture"
 )
@@ -23,7 +23,7 @@ func TestH13RefusesToBeTheSynchronousStandby(t *testing.T) {
 	ctx := fixture.Within(t, fixture.Limit)
 	f.DB.Eventually(ctx, t, "*", "SHOW synchronous_standby_names")
 	err := f.Relay(t).Wait(t)
-	var fatal *replication.FatalError
+	var fatal *postgres.FatalError
 	if !errors.As(err, &fatal) || fatal.Remedy == "" {
 		t.Fatalf("the relay ended with %v, want a FatalError that says what to do", err)
 	}

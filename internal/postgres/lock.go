@@ -1,13 +1,11 @@
-package replication
+package postgres
 
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // lockRetry is how often a standby tries to become the leader. It never waits inside SQL: a waiting
@@ -23,9 +21,9 @@ func LockKey(tableOID uint32, shard uint16) int64 {
 	return lockNamespace<<48 | int64(tableOID)<<16 | int64(shard)
 }
 
-// awaitLock returns once the lock looks free. A standby tries and releases on the SQL connection and
+// AwaitLock returns once the lock looks free. A standby tries and releases on the SQL connection and
 // opens a replication connection only when the try won.
-func awaitLock(ctx context.Context, conn *pgx.Conn, key int64, standby func()) error {
+func AwaitLock(ctx context.Context, conn *pgx.Conn, key int64, standby func()) error {
 	for first := true; ; first = false {
 		won, err := tryLock(ctx, conn, key)
 		if won || err != nil {
@@ -34,7 +32,7 @@ func awaitLock(ctx context.Context, conn *pgx.Conn, key int64, standby func()) e
 		if first {
 			standby()
 		}
-		if err := sleep(ctx, lockRetry); err != nil {
+		if err := Sleep(ctx, lockRetry); err != nil {
 			return err
 		}
 	}
@@ -42,7 +40,7 @@ func awaitLock(ctx context.Context, conn *pgx.Conn, key int64, standby func()) e
 
 // tryLock takes the lock and gives it back at once.
 func tryLock(ctx context.Context, conn *pgx.Conn, key int64) (won bool, err error) {
-	ctx, done := limited(ctx)
+	ctx, done := Limited(ctx)
 	defer done()
 	if err := conn.QueryRow(ctx, "/* walrelay:lock */ SELECT pg_try_advisory_lock($1)", key).Scan(&won); err != nil {
 		return false, fmt.Errorf("try the lock: %w", err)
@@ -56,18 +54,8 @@ func tryLock(ctx context.Context, conn *pgx.Conn, key int64) (won bool, err erro
 	return true, nil
 }
 
-// takeLock takes the lock on the replication connection itself, so that lock, slot and stream die
-// together. It does not wait.
-func takeLock(ctx context.Context, conn *pgconn.PgConn, key int64) (bool, error) {
-	rows, err := querySimple(ctx, conn, "/* walrelay:lock */ SELECT pg_try_advisory_lock("+strconv.FormatInt(key, 10)+")")
-	if err != nil {
-		return false, fmt.Errorf("take the lock: %w", err)
-	}
-	return len(rows) == 1 && rows[0][0] == "t", nil
-}
-
-// sleep waits for d or until ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
+// Sleep waits for d or until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
