@@ -48,7 +48,21 @@ func (s *Server) initialise(ctx context.Context, parent string) (err error) {
 	if err := p.Err(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, s.LogTail())
 	}
-	return nil
+	return s.configure()
+}
+
+// configure writes the default settings to the file of the server, where ALTER SYSTEM can still change
+// them; what is on the command line it cannot.
+func (s *Server) configure() error {
+	file, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	for name, value := range defaultSettings() {
+		_, werr := fmt.Fprintf(file, "%s = '%s'\n", name, value)
+		err = errors.Join(err, werr)
+	}
+	return errors.Join(err, file.Close())
 }
 
 func (s *Server) makeFolder(parent string) (*Folder, error) {

@@ -87,7 +87,7 @@ func New(ctx context.Context, opts Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{binaries: opts.Binaries, as: as, keep: opts.Keep}
-	s.mu.settings = defaultSettings()
+	s.mu.settings = map[string]string{}
 	if opts.NoSync {
 		s.mu.settings["fsync"] = "off"
 	}

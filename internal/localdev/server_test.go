@@ -154,6 +154,18 @@ func TestConfigureTakesEffectAtTheNextStart(t *testing.T) {
 	}
 }
 
+// A default is a default: ALTER SYSTEM goes first, as on any server.
+func TestAlterSystemGoesBeforeTheDefaults(t *testing.T) {
+	s := anyServer(t, Options{})
+	run(t, s.URL("postgres"), "ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+	if err := s.Restart(t.Context(), Fast); err != nil {
+		t.Fatal(err)
+	}
+	if got := query(t, s.URL("postgres"), "SHOW max_slot_wal_keep_size"); got != "1MB" {
+		t.Errorf("max_slot_wal_keep_size = %s", got)
+	}
+}
+
 func TestBadSettingFailsWithTheServersOwnWords(t *testing.T) {
 	binaries := anyBinaries(t)
 	parent := openFolder(t)
