@@ -178,3 +178,16 @@ func TestUnansweredCommit(t *testing.T) {
 		t.Errorf("ended as %+v, want %+v", j.ended, want)
 	}
 }
+
+// A connection that has died between two transactions is no reason for the second to fail.
+func TestWriterConnectsAnew(t *testing.T) {
+	db := harness.Postgres(t).Database(t)
+	w := NewWriter(t, db, Migrate(t, db, harness.Name(t)))
+	event := Event{AggregateType: "Order", AggregateID: "1", EventType: "Placed", Payload: "{}"}
+	for range 2 {
+		if err := w.Commit(t.Context(), event); err != nil {
+			t.Fatal(err)
+		}
+		db.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+	}
+}

@@ -143,19 +143,11 @@ func (w *Writer) Savepoint(ctx context.Context, kept, rolledBack []Event) error 
 func (w *Writer) transact(ctx context.Context, events []Event, write func(context.Context, pgx.Tx) ([]Committed, error)) error {
 	w.busy.Lock()
 	defer w.busy.Unlock()
-	if w.conn == nil {
-		conn, err := pgx.Connect(ctx, w.url)
-		if err != nil {
-			return fmt.Errorf("connect: %w", err)
-		}
-		w.conn = conn
+	tx, err := w.begin(ctx)
+	if err != nil {
+		return err
 	}
 	id := newID()
-	tx, err := w.conn.Begin(ctx)
-	if err != nil {
-		w.disconnect()
-		return fmt.Errorf("begin: %w", err)
-	}
 	rows, err := write(ctx, tx)
 	if err == nil {
 		_, err = tx.Exec(ctx, "INSERT INTO "+witness+" VALUES ($1)", id)
@@ -168,6 +160,28 @@ func (w *Writer) transact(ctx context.Context, events []Event, write func(contex
 		return fmt.Errorf("write: %w", err)
 	}
 	return w.commit(ctx, tx, id, rows)
+}
+
+// begin takes a new connection where the one of the last transaction has died meanwhile, as a pool does.
+func (w *Writer) begin(ctx context.Context) (pgx.Tx, error) {
+	for {
+		kept := w.conn != nil
+		if !kept {
+			conn, err := pgx.Connect(ctx, w.url)
+			if err != nil {
+				return nil, fmt.Errorf("connect: %w", err)
+			}
+			w.conn = conn
+		}
+		tx, err := w.conn.Begin(ctx)
+		if err == nil {
+			return tx, nil
+		}
+		w.disconnect()
+		if !kept {
+			return nil, fmt.Errorf("begin: %w", err)
+		}
+	}
 }
 
 func (w *Writer) commit(ctx context.Context, tx pgx.Tx, id outbox.EventID, rows []Committed) error {
