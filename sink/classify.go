@@ -77,17 +77,18 @@ func classifyCode(err *kerr.Error) Class {
 		kerr.UnsupportedForMessageFormat:
 		return Topic
 
-	// Who we are, or what we may do in the cluster as a whole. CLUSTER_AUTHORIZATION_FAILED on the way
-	// of a record means that the user has no IdempotentWrite (brokers before 3.0).
-	case kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState,
-		kerr.ClusterAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed,
-		kerr.DelegationTokenAuthDisabled, kerr.DelegationTokenNotFound, kerr.DelegationTokenExpired,
-		kerr.DelegationTokenAuthorizationFailed,
+	// What we may do in the cluster as a whole. CLUSTER_AUTHORIZATION_FAILED on the way of a record means
+	// that the user has no IdempotentWrite (brokers before 3.0).
+	case kerr.ClusterAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed,
 		// zstd and a broker before 2.1: a setting of ours that cannot work there.
 		kerr.UnsupportedCompressionType:
 		return Fatal
 	}
 	// Session, and not by oversight:
+	//
+	// SASL_AUTHENTICATION_FAILED and all else that loginCode knows say nothing about the record. Whether a
+	// refused login ends the relay depends on whether it was ever accepted, which reach knows: it ends
+	// Run.
 	//
 	// UNKNOWN_SERVER_ERROR is an exception inside the broker. It may well depend on the record, but a
 	// sick broker answers it to every record, also to each one alone; as Row that would condemn

@@ -21,7 +21,7 @@ func TestClassifyEveryCode(t *testing.T) {
 	table := map[int16]Class{
 		2: Row, 10: Row, 17: Row, 18: Row, 44: Row, 87: Row,
 		3: Topic, 29: Topic, 43: Topic, 100: Topic, 103: Topic,
-		31: Fatal, 33: Fatal, 34: Fatal, 53: Fatal, 58: Fatal, 61: Fatal, 62: Fatal, 65: Fatal, 66: Fatal, 76: Fatal,
+		31: Fatal, 53: Fatal, 76: Fatal,
 	}
 	known := 0
 	for code := int16(-1); code <= 150; code++ {
@@ -64,7 +64,8 @@ func TestClassifyWhatIsNotAKafkaCode(t *testing.T) {
 		{ErrPending, Session},
 		{&RowError{Topic: "t", Reason: NoKey, Err: errors.New("no key")}, Row},
 		{&TopicError{Topic: "t", Err: kerr.ClusterAuthorizationFailed}, Topic},
-		{fmt.Errorf("init: %w", kerr.SaslAuthenticationFailed), Fatal},
+		{fmt.Errorf("init: %w", kerr.ClusterAuthorizationFailed), Fatal},
+		{fmt.Errorf("init: %w", kerr.SaslAuthenticationFailed), Session}, // reach decides
 	} {
 		if got := Classify(c.err); got != c.want {
 			t.Errorf("%T %v: %v, want %v", c.err, c.err, got, c.want)

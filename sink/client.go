@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -65,11 +66,33 @@ func (p *Producer) newClient() (*kgo.Client, error) {
 		kgo.UnknownTopicRetries(unknownTopicRetries),
 		kgo.ProducerOnDataLossDetected(p.dataLoss),
 	}
+	opts = append(opts, p.connect...)
 	client, err := kgo.NewClient(append(opts, p.opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the kafka client: %w", err)
 	}
 	return client, nil
+}
+
+// connect is how the client gets to a broker, and in. Every client of a producer shares it, and so what
+// was last read from files or got as a token.
+func (c Config) connect(log *slog.Logger) ([]kgo.Opt, error) {
+	var opts []kgo.Opt
+	if c.TLS.Enabled {
+		certificates, err := newCertificates(c.TLS, log)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, kgo.Dialer(certificates.dial))
+	}
+	mechanism, err := c.SASL.mechanism(log)
+	if err != nil {
+		return nil, err
+	}
+	if mechanism != nil {
+		opts = append(opts, kgo.SASL(mechanism))
+	}
+	return opts, nil
 }
 
 func parseCodec(name string) (kgo.CompressionCodec, error) {

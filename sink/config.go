@@ -9,7 +9,9 @@ import (
 
 // Config is what an operator can set about Kafka.
 type Config struct {
-	Brokers                []string      `env:"KAFKA_BROKERS,required,notEmpty" doc:"Brokers to ask first, as host:port with commas between them."`
+	Brokers                []string `env:"KAFKA_BROKERS,required,notEmpty" doc:"Brokers to ask first, as host:port with commas between them."`
+	TLS                    TLSConfig
+	SASL                   SASLConfig
 	ClientID               string        `env:"KAFKA_CLIENT_ID" envDefault:"walrelay" doc:"Client id in the brokers' logs, quotas and metrics."`
 	Compression            string        `env:"KAFKA_COMPRESSION" envDefault:"snappy" doc:"Compression of record batches: none, gzip, snappy, lz4 or zstd."`
 	Linger                 time.Duration `env:"KAFKA_LINGER" envDefault:"5ms" doc:"How long a record of a backlog may wait for others to share its batch, 0s to 1s. What was committed just now is sent at once."`
@@ -36,6 +38,8 @@ func (c Config) Validate() []error {
 			bad("KAFKA_BROKERS: %q: %v", broker, err)
 		}
 	}
+	errs = append(errs, c.TLS.Validate()...)
+	errs = append(errs, c.SASL.Validate()...)
 	if _, err := parseCodec(c.Compression); err != nil {
 		bad("KAFKA_COMPRESSION: %v", err)
 	}
@@ -56,6 +60,9 @@ func (c Config) Validate() []error {
 	}
 	return errs
 }
+
+// Warnings are about settings that work, and that their owner may not have meant.
+func (c Config) Warnings() []string { return c.SASL.warnings(c.TLS.Enabled) }
 
 func checkBroker(addr string) error {
 	host, port, err := net.SplitHostPort(addr)

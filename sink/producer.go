@@ -39,6 +39,7 @@ type Producer struct {
 	opts    []kgo.Opt
 	metrics *metrics
 	reach   *reach
+	connect []kgo.Opt // how to reach a broker: TLS and login
 	topics  *topics
 	pool    pool
 	ages    ages
@@ -63,7 +64,6 @@ func New(cfg Config, reg prometheus.Registerer, log *slog.Logger, opts ...kgo.Op
 		log:     log,
 		reg:     reg,
 		opts:    opts,
-		reach:   newReach(log),
 		wake:    make(chan struct{}, 1),
 		drained: make(chan struct{}, 1),
 	}
@@ -71,6 +71,12 @@ func New(cfg Config, reg prometheus.Registerer, log *slog.Logger, opts ...kgo.Op
 	end()
 	p.ended = ended
 	p.ages.slots[0].since.Store(time.Now().UnixNano())
+	p.reach = newReach(&p.cfg, log)
+	connect, err := cfg.connect(log)
+	if err != nil {
+		return nil, err
+	}
+	p.connect = connect
 	p.topics = newTopics(p)
 	client, err := p.newClient()
 	if err != nil {
@@ -198,7 +204,7 @@ func (p *Producer) Connected() bool { return p.reach.connected() }
 // Reachable is nil while Connected, and says otherwise what stands in the way.
 func (p *Producer) Reachable() error {
 	if err := p.reach.why(); err != nil {
-		return fmt.Errorf("kafka at %s cannot be reached: %w: check KAFKA_BROKERS and that the brokers run", strings.Join(p.cfg.Brokers, ","), err)
+		return fmt.Errorf("kafka at %s cannot be reached: %w: %s", strings.Join(p.cfg.Brokers, ","), err, p.reach.remedy())
 	}
 	return nil
 }

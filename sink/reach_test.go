@@ -12,7 +12,7 @@ import (
 
 // The only broker is killed. The connection that found it was idle since, and nobody reads from it.
 func TestIdleConnectionIsNoProof(t *testing.T) {
-	r := newReach(slog.New(slog.DiscardHandler))
+	r := newReach(&Config{}, slog.New(slog.DiscardHandler))
 	seed, node := kgo.BrokerMetadata{NodeID: -1 << 31, Host: "kafka", Port: 9092}, kgo.BrokerMetadata{NodeID: 1, Host: "kafka-1", Port: 9092}
 	conns := func() net.Conn { c, _ := net.Pipe(); return c }
 	refused := errors.New("connection refused")

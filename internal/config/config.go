@@ -58,21 +58,23 @@ func (p Problems) Error() string { return errors.Join(p...).Error() }
 func (p Problems) Unwrap() []error { return p }
 
 // Load reads the configuration from an environment as os.Environ gives it. It opens nothing but the
-// files of secrets. The error is of type Problems and holds every problem there is; that one of the
+// files of secrets and certificates. The error is of type Problems and holds every problem there is; that one of the
 // optional variables is not set is none, whatever its definition says. Warnings are about variables
 // that are probably somebody else's.
 func Load(environ []string, optional ...string) (cfg Config, warnings []string, err error) {
 	vars := env.ToMap(environ)
 	var problems Problems
 	unknown, warnings := judgeUnknown(vars)
-	problems = append(problems, readSecretFiles(vars)...)
+	files, unreadable := readSecretFiles(vars)
+	problems = append(problems, unreadable...)
 	problems = append(problems, parse(&cfg, vars, optional)...)
+	tellFiles(&cfg, files)
 	problems = append(problems, validate(&cfg)...)
 	problems = append(problems, unknown...)
 	if len(problems) > 0 {
 		return cfg, warnings, problems
 	}
-	return cfg, warnings, nil
+	return cfg, append(warnings, cfg.Kafka.Warnings()...), nil
 }
 
 // parse fills cfg. The library names the field of a bad value and not the variable, so each variable
@@ -173,9 +175,11 @@ func validate(cfg *Config) Problems {
 	return problems
 }
 
-// readSecretFiles puts the contents of NAME_FILE into NAME, for settings that are secrets.
-func readSecretFiles(vars map[string]string) Problems {
+// readSecretFiles puts the contents of NAME_FILE into NAME, for settings that are secrets, and returns
+// the paths by NAME.
+func readSecretFiles(vars map[string]string) (map[string]string, Problems) {
 	var problems Problems
+	files := make(map[string]string)
 	for _, s := range Settings() {
 		path := vars[s.Name+"_FILE"]
 		if !s.Secret || path == "" {
@@ -194,7 +198,20 @@ func readSecretFiles(vars map[string]string) Problems {
 			problems = append(problems, fmt.Errorf("%s_FILE: %s is empty", s.Name, path))
 		default:
 			vars[s.Name] = value
+			files[s.Name] = path
 		}
 	}
-	return problems
+	return files, problems
+}
+
+// tellFiles tells the secrets that can be read again where they come from.
+func tellFiles(cfg *Config, files map[string]string) {
+	for _, s := range Settings() {
+		if path := files[s.Name]; path != "" {
+			field := reflect.ValueOf(cfg).Elem().FieldByIndex(s.index).Addr().Interface()
+			if secret, ok := field.(interface{ FromFile(path string) }); ok {
+				secret.FromFile(path)
+			}
+		}
+	}
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -18,7 +19,8 @@ type Setting struct {
 	Required bool
 	Secret   bool // never printed, and also read from the file that NAME_FILE names
 
-	kind reflect.Type
+	kind  reflect.Type
+	index []int // of the field in Config
 }
 
 // Settings lists every variable in the order of Config.
@@ -26,18 +28,18 @@ func Settings() []Setting {
 	var all []Setting
 	root := reflect.TypeFor[Config]()
 	for i := range root.NumField() {
-		all = appendSettings(all, root.Field(i).Type, root.Field(i).Name, root.Field(i).Tag.Get("envPrefix"))
+		all = appendSettings(all, root.Field(i).Type, root.Field(i).Name, root.Field(i).Tag.Get("envPrefix"), []int{i})
 	}
 	return all
 }
 
-func appendSettings(all []Setting, t reflect.Type, group, prefix string) []Setting {
+func appendSettings(all []Setting, t reflect.Type, group, prefix string, parent []int) []Setting {
 	for i := range t.NumField() {
-		f := t.Field(i)
+		f, index := t.Field(i), append(slices.Clone(parent), i)
 		tag, tagged := f.Tag.Lookup("env")
 		if !tagged {
 			if f.Type.Kind() == reflect.Struct {
-				all = appendSettings(all, f.Type, group, prefix+f.Tag.Get("envPrefix"))
+				all = appendSettings(all, f.Type, group, prefix+f.Tag.Get("envPrefix"), index)
 			}
 			continue
 		}
@@ -45,7 +47,7 @@ func appendSettings(all []Setting, t reflect.Type, group, prefix string) []Setti
 		all = append(all, Setting{
 			Name: prefix + name, Default: f.Tag.Get("envDefault"), Doc: f.Tag.Get("doc"), Group: group,
 			Required: f.Tag.Get("required") == "true" || strings.Contains(options, "required") || strings.Contains(options, "notEmpty"),
-			Secret:   f.Tag.Get("secret") == "true", kind: f.Type,
+			Secret:   f.Tag.Get("secret") == "true", kind: f.Type, index: index,
 		})
 	}
 	return all

@@ -39,11 +39,30 @@ type broker interface {
 // KafkaOption is a choice for OwnKafka.
 type KafkaOption func(*kafkaChoice)
 
-type kafkaChoice struct{ proxied bool }
+type kafkaChoice struct {
+	proxied bool
+	more    []kraft.Option
+}
 
 // ViaProxy puts a Proxy in front of the broker, which is what the broker's metadata names: clients
 // cannot get around it.
 func ViaProxy() KafkaOption { return func(c *kafkaChoice) { c.proxied = true } }
+
+// Listener gives the broker one more way in. Only Apache Kafka on this machine has it: elsewhere the
+// test is skipped, and listed as not run.
+func Listener(l kraft.Listener) KafkaOption {
+	return func(c *kafkaChoice) { c.more = append(c.more, kraft.With(l)) }
+}
+
+// BrokerSetting adds a line to the broker's server.properties, where Listener would work.
+func BrokerSetting(name, value string) KafkaOption {
+	return func(c *kafkaChoice) { c.more = append(c.more, kraft.Setting(name, value)) }
+}
+
+// JavaProperty sets a system property of the broker's JVM, where Listener would work.
+func JavaProperty(name, value string) KafkaOption {
+	return func(c *kafkaChoice) { c.more = append(c.more, kraft.Property(name, value)) }
+}
 
 // Kafka is a broker that tests share: the one of KAFKA_BROKERS, else Apache Kafka where Java, or a
 // container engine, can run it, else kfake, which is noted in the list of what could not run.
@@ -87,9 +106,13 @@ func OwnKafka(t testing.TB, opts ...KafkaOption) *Cluster {
 		proxy = NewProxy(t)
 		advertised = proxy.Addr()
 	}
-	cluster, why, err := startKafka(ctx, mayFetch(), nil, advertised)
+	cluster, why, err := startKafka(ctx, mayFetch(), nil, advertised, c.more...)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if _, local := cluster.broker.(*kraft.Broker); len(c.more) > 0 && !local {
+		cluster.broker.Close()
+		Skip(t, t.Name()+" with listeners of its own", why)
 	}
 	if !cluster.Real {
 		if c.proxied {
@@ -120,10 +143,10 @@ func StartKafka(ctx context.Context, fetch bool, progress func(string)) (cluster
 	return startKafka(ctx, fetch, progress, "")
 }
 
-func startKafka(ctx context.Context, fetch bool, progress func(string), advertised string) (*Cluster, string, error) {
+func startKafka(ctx context.Context, fetch bool, progress func(string), advertised string, more ...kraft.Option) (*Cluster, string, error) {
 	install, err := kraft.Find(ctx, localConfig(), fetch, progress)
 	if err == nil {
-		b, err := kraft.New(ctx, install, advertised)
+		b, err := kraft.New(ctx, install, advertised, more...)
 		if err != nil {
 			return nil, "", err
 		}
@@ -152,6 +175,31 @@ func startKafka(ctx context.Context, fetch bool, progress func(string), advertis
 
 // Brokers is host:port, as KAFKA_BROKERS takes it.
 func (c *Cluster) Brokers() string { return c.addr }
+
+// Listener is host:port of a listener that Listener gave the broker.
+func (c *Cluster) Listener(t testing.TB, name string) string {
+	t.Helper()
+	addr, _ := c.listener(t, name)
+	return addr
+}
+
+// Behind is where that listener listens, for a proxy whose address is what clients are given.
+func (c *Cluster) Behind(t testing.TB, name string) string {
+	t.Helper()
+	_, direct := c.listener(t, name)
+	return direct
+}
+
+func (c *Cluster) listener(t testing.TB, name string) (addr, direct string) {
+	t.Helper()
+	if b, ok := c.broker.(*kraft.Broker); ok {
+		if addr, direct, ok = b.Listener(name); ok {
+			return addr, direct
+		}
+	}
+	t.Fatalf("%s has no listener %s", c, name)
+	return "", ""
+}
 
 // Close ends the broker of StartKafka.
 func (c *Cluster) Close() error { return c.broker.Close() }

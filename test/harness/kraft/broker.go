@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"text/template"
@@ -36,6 +37,40 @@ type settings struct {
 	Port, Controller int
 	Advertised       string // host:port
 	Data             string
+	Listeners        []Listener
+	More             map[string]string
+}
+
+// Listener is one more way into a broker, beside the plain one that is always there.
+type Listener struct {
+	Name       string            // in capitals, as in the broker's configuration
+	Protocol   string            // SSL, SASL_SSL or SASL_PLAINTEXT
+	Advertised string            // host:port that clients are sent to; empty means the listener itself
+	Settings   map[string]string // names without "listener.name.<name>."
+
+	Port int // chosen by New
+}
+
+// Direct is the host:port that the listener listens on.
+func (l Listener) Direct() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(l.Port)) }
+
+// Prefix is what the names of its settings begin with.
+func (l Listener) Prefix() string { return "listener.name." + strings.ToLower(l.Name) + "." }
+
+// Option is a choice for New.
+type Option func(*Broker)
+
+// With adds a listener.
+func With(l Listener) Option {
+	return func(b *Broker) { b.set.Listeners = append(b.set.Listeners, l) }
+}
+
+// Setting adds a line to server.properties.
+func Setting(name, value string) Option { return func(b *Broker) { b.set.More[name] = value } }
+
+// Property sets a system property of the JVM.
+func Property(name, value string) Option {
+	return func(b *Broker) { b.flags = append(b.flags, "-D"+name+"="+value) }
 }
 
 func writeProperties(path string, s settings) error {
@@ -56,6 +91,7 @@ type Broker struct {
 	install *Install
 	dir     *localdev.Folder
 	set     settings
+	flags   []string // of the JVM
 
 	mu struct {
 		sync.Mutex
@@ -65,27 +101,48 @@ type Broker struct {
 
 // New starts a broker and returns when it answers. advertised is the host:port that clients are
 // sent to, for a proxy in front of it; empty means the broker itself.
-func New(ctx context.Context, install *Install, advertised string) (*Broker, error) {
+func New(ctx context.Context, install *Install, advertised string, opts ...Option) (*Broker, error) {
 	dir, err := localdev.NewFolder("", "kafka")
 	if err != nil {
 		return nil, err
 	}
-	b := &Broker{install: install, dir: dir}
+	b := &Broker{install: install, dir: dir, set: settings{More: map[string]string{}}}
+	for _, o := range opts {
+		o(b)
+	}
 	if err = b.prepare(advertised); err == nil {
 		err = b.Start(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start Apache Kafka %s: %w", Version, err), b.Close())
+		err = fmt.Errorf("start Apache Kafka %s: %w\n%s", Version, err, b.lastWords())
+		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
 }
 
+// lastWords is the end of the log, which Close removes.
+func (b *Broker) lastWords() []byte {
+	const enough = 4 << 10
+	text, err := os.ReadFile(b.LogPath())
+	if err != nil {
+		return nil // it never came so far
+	}
+	return text[max(0, len(text)-enough):]
+}
+
 func (b *Broker) prepare(advertised string) error {
-	ports, err := freePorts(2)
+	ports, err := freePorts(2 + len(b.set.Listeners))
 	if err != nil {
 		return err
 	}
-	b.set = settings{Port: ports[0], Controller: ports[1], Advertised: advertised, Data: filepath.Join(b.dir.Path, "data")}
+	b.set.Port, b.set.Controller, b.set.Advertised, b.set.Data = ports[0], ports[1], advertised, filepath.Join(b.dir.Path, "data")
+	for i := range b.set.Listeners {
+		l := &b.set.Listeners[i]
+		l.Port = ports[2+i]
+		if l.Advertised == "" {
+			l.Advertised = l.Direct()
+		}
+	}
 	if advertised == "" {
 		b.set.Advertised = b.Direct()
 	}
@@ -123,9 +180,10 @@ func (b *Broker) Start(ctx context.Context) error {
 		return fmt.Errorf("open the log: %w", err)
 	}
 	defer log.Close() // the child has its own copy
-	cmd := exec.Command(b.install.java, "-Xms128m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
-		"-Djava.awt.headless=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true",
-		"-cp", filepath.Join(b.install.jars, "*"), "kafka.Kafka", filepath.Join(b.dir.Path, "server.properties"))
+	flags := append([]string{"-Xms128m", "-Xmx512m", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+		"-Djava.awt.headless=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true"}, b.flags...)
+	cmd := exec.Command(b.install.java, append(flags,
+		"-cp", filepath.Join(b.install.jars, "*"), "kafka.Kafka", filepath.Join(b.dir.Path, "server.properties"))...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, b.dir.Path
 	if b.mu.process, err = child.Start(cmd, nil, syscall.SIGKILL); err != nil {
 		return err
@@ -192,6 +250,16 @@ func (b *Broker) Addr() string { return b.set.Advertised }
 
 // Direct is the host:port that the broker listens on.
 func (b *Broker) Direct() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(b.set.Port)) }
+
+// Listener is the host:port that clients of a listener of With are given, and the one that it listens on.
+func (b *Broker) Listener(name string) (advertised, direct string, ok bool) {
+	for _, l := range b.set.Listeners {
+		if l.Name == name {
+			return l.Advertised, l.Direct(), true
+		}
+	}
+	return "", "", false
+}
 
 // LogPath is the broker's log, of all its starts.
 func (b *Broker) LogPath() string { return filepath.Join(b.dir.Path, "kafka.log") }
