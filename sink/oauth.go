@@ -100,8 +100,9 @@ type tokenEndpoint struct {
 
 	mu struct {
 		sync.Mutex
-		last  *oauth2.Token
-		renew time.Time // last is not given out after that, if another can be had
+		client *clientcredentials.Config // knows whether the endpoint takes the secret as a header or in the form
+		last   *oauth2.Token
+		renew  time.Time // last is not given out after that, if another can be had
 	}
 }
 
@@ -116,7 +117,7 @@ func (e *tokenEndpoint) token(ctx context.Context) (string, error) {
 	if e.mu.last != nil && now.Before(e.mu.renew) {
 		return e.mu.last.AccessToken, nil
 	}
-	token, err := e.fetch(ctx)
+	token, err := e.fetchLocked(ctx)
 	if err != nil {
 		if e.mu.last != nil && now.Before(e.mu.last.Expiry) {
 			e.log.Warn("a new token cannot be had: the last one is used until it expires", "expires", e.mu.last.Expiry, "error", err)
@@ -131,22 +132,22 @@ func (e *tokenEndpoint) token(ctx context.Context) (string, error) {
 	return token.AccessToken, nil
 }
 
-func (e *tokenEndpoint) fetch(ctx context.Context) (*oauth2.Token, error) {
-	client := &http.Client{
+func (e *tokenEndpoint) fetchLocked(ctx context.Context) (*oauth2.Token, error) {
+	if secret := e.secret.read(); e.mu.client == nil || e.mu.client.ClientSecret != secret {
+		e.mu.client = &clientcredentials.Config{
+			ClientID: e.cfg.ClientID, ClientSecret: secret, TokenURL: e.cfg.TokenURL, Scopes: strings.Fields(e.cfg.Scope),
+		}
+		if e.cfg.Audience != "" {
+			e.mu.client.EndpointParams = url.Values{"audience": {e.cfg.Audience}}
+		}
+	}
+	token, err := e.mu.client.Token(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{
 		Timeout: tokenTimeout,
 		// Logins are rare: a connection that waits for the next would only be in the way.
-		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSHandshakeTimeout: tokenTimeout},
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
 		// The request holds the secret: it goes where the operator said and nowhere else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-	cfg := clientcredentials.Config{ClientID: e.cfg.ClientID, ClientSecret: e.secret.read(), TokenURL: e.cfg.TokenURL}
-	if e.cfg.Scope != "" {
-		cfg.Scopes = strings.Fields(e.cfg.Scope)
-	}
-	if e.cfg.Audience != "" {
-		cfg.EndpointParams = url.Values{"audience": {e.cfg.Audience}}
-	}
-	token, err := cfg.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
+	}))
 	if err == nil {
 		return token, nil
 	}

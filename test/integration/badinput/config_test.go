@@ -46,6 +46,23 @@ func TestConfiguration(t *testing.T) {
 			want:    []string{`KAFKA_BROKERS: "kafka-2": not an address: write host:port, for instance kafka-1:9092`},
 		},
 		{
+			name: "security of kafka",
+			environ: append(needed, "KAFKA_TLS_CA_FILE=/nowhere/ca.pem", "KAFKA_SASL_MECHANISM=SCRAM-SHA-512", "KAFKA_SASL_PASSWORD="+secret,
+				"KAFKA_SASL_OAUTH_CLIENT_SECRET="+secret),
+			want: []string{"KAFKA_TLS_CA_FILE has no effect without KAFKA_TLS=true", "KAFKA_SASL_USERNAME is not set: KAFKA_SASL_MECHANISM=SCRAM-SHA-512 needs it",
+				"KAFKA_SASL_OAUTH_CLIENT_SECRET has no effect with KAFKA_SASL_MECHANISM=SCRAM-SHA-512"},
+		},
+		{
+			name:    "half a client certificate",
+			environ: append(needed, "KAFKA_TLS=true", "KAFKA_TLS_CERT_FILE=/nowhere/tls.crt"),
+			want:    []string{"KAFKA_TLS_KEY_FILE is not set"},
+		},
+		{
+			name:    "certificate file missing",
+			environ: append(needed, "KAFKA_TLS=true", "KAFKA_TLS_CA_FILE=/nowhere/ca.pem"),
+			want:    []string{"KAFKA_TLS_CA_FILE: open /nowhere/ca.pem: no such file or directory"},
+		},
+		{
 			name:    "secret file missing",
 			environ: []string{"DATABASE_URL_FILE=/nowhere/url", needed[1]},
 			want:    []string{"DATABASE_URL_FILE: open /nowhere/url: no such file or directory"},
