@@ -19,6 +19,7 @@ type Config struct {
 	TopicCreate            bool          `env:"KAFKA_TOPIC_CREATE" envDefault:"true" doc:"Create topics that do not exist."`
 	TopicPartitions        int32         `env:"KAFKA_TOPIC_PARTITIONS" envDefault:"-1" doc:"Partitions of a topic that is created; -1 is the broker's default."`
 	TopicReplicationFactor int16         `env:"KAFKA_TOPIC_REPLICATION_FACTOR" envDefault:"-1" doc:"Replication factor of a topic that is created; -1 is the broker's default."`
+	TopicConfig            TopicConfig   `env:"KAFKA_TOPIC_CONFIG" doc:"Settings of a topic that is created, as retention.ms=604800000,cleanup.policy=compact,delete; the broker's defaults otherwise."`
 	UnknownTopicWait       time.Duration `env:"KAFKA_UNKNOWN_TOPIC_WAIT" envDefault:"1m" doc:"How long a topic that is missing or refused is waited for before its rows count as unpublishable, 0s to 1h."`
 }
 
@@ -55,6 +56,7 @@ func (c Config) Validate() []error {
 	if c.TopicReplicationFactor != -1 && c.TopicReplicationFactor < 1 {
 		bad("KAFKA_TOPIC_REPLICATION_FACTOR: %d is out of range: -1 (the broker's default), or 1 and more", c.TopicReplicationFactor)
 	}
+	errs = append(errs, c.TopicConfig.validate(c.TopicReplicationFactor)...)
 	if c.UnknownTopicWait < 0 || c.UnknownTopicWait > time.Hour {
 		bad("KAFKA_UNKNOWN_TOPIC_WAIT: %v is out of range: 0s to 1h", c.UnknownTopicWait)
 	}

@@ -92,8 +92,12 @@ func (k *kafka) delete(t testing.TB, topic string) {
 // setLimit changes a topic's max.message.bytes.
 func (k *kafka) setLimit(t testing.TB, topic string, limit int) {
 	t.Helper()
-	value := fmt.Sprint(limit)
-	resp, err := k.admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: "max.message.bytes", Value: &value}}, topic)
+	k.set(t, topic, "max.message.bytes", fmt.Sprint(limit))
+}
+
+func (k *kafka) set(t testing.TB, topic, name, value string) {
+	t.Helper()
+	resp, err := k.admin.AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: name, Value: &value}}, topic)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func (ts *topics) lookup(ctx context.Context, due map[string]*topic) error {
 				ts.notReady(t, kerr.LeaderNotAvailable)
 				continue
 			}
-			t.found = &facts{id: r.TopicID, limit: ts.p.cfg.MaxMessageBytes, read: now}
+			t.found = &facts{id: r.TopicID, limit: ts.p.cfg.MaxMessageBytes, read: now, partitions: len(r.Partitions), replicas: len(r.Partitions[0].Replicas)}
 			there = append(there, t)
 		case err == nil:
 			ts.notReady(t, kerr.LeaderNotAvailable)
@@ -85,7 +85,11 @@ func (ts *topics) lookup(ctx context.Context, due map[string]*topic) error {
 		return err
 	}
 	for _, t := range there {
-		if r := t.refused.Load(); t.found != nil && r != nil {
+		if t.found == nil {
+			continue
+		}
+		ts.advise(t, len(resp.Brokers))
+		if r := t.refused.Load(); r != nil {
 			ts.retry(t, r)
 		}
 	}
@@ -203,6 +207,11 @@ func (ts *topics) create(ctx context.Context, missing []*topic) error {
 	for _, t := range missing {
 		topic := kmsg.NewCreateTopicsRequestTopic()
 		topic.Topic, topic.NumPartitions, topic.ReplicationFactor = t.name, cfg.TopicPartitions, cfg.TopicReplicationFactor
+		for _, c := range cfg.TopicConfig {
+			config := kmsg.NewCreateTopicsRequestTopicConfig()
+			config.Name, config.Value = c.Name, kmsg.StringPtr(c.Value)
+			topic.Configs = append(topic.Configs, config)
+		}
 		req.Topics = append(req.Topics, topic)
 		byName[t.name] = t
 	}
@@ -237,6 +246,8 @@ func (ts *topics) create(ctx context.Context, missing []*topic) error {
 			ts.refuse(t, detail, "set KAFKA_TOPIC_REPLICATION_FACTOR to no more than there are brokers, or create the topic")
 		case errors.Is(err, kerr.InvalidPartitions):
 			ts.refuse(t, detail, "set KAFKA_TOPIC_PARTITIONS, or create the topic")
+		case errors.Is(err, kerr.InvalidConfig):
+			ts.refuse(t, detail, "correct KAFKA_TOPIC_CONFIG, or create the topic")
 		default:
 			ts.refuse(t, detail, "create the topic")
 		}
@@ -254,7 +265,7 @@ func (ts *topics) configs(ctx context.Context, due map[string]*topic, there []*t
 		resource := kmsg.NewDescribeConfigsRequestResource()
 		resource.ResourceType = kmsg.ConfigResourceTypeTopic
 		resource.ResourceName = t.name
-		resource.ConfigNames = []string{"max.message.bytes", "cleanup.policy"}
+		resource.ConfigNames = []string{"max.message.bytes", "cleanup.policy", "min.insync.replicas"}
 		req.Resources = append(req.Resources, resource)
 	}
 	attempt, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -299,6 +310,8 @@ func (f *facts) apply(configs []kmsg.DescribeConfigsResponseResourceConfig) {
 			}
 		case "cleanup.policy":
 			f.compacted = strings.Contains(*c.Value, "compact")
+		case "min.insync.replicas":
+			f.minInSync, _ = strconv.Atoi(*c.Value) // 0 where it is no number
 		}
 	}
 }

@@ -68,6 +68,10 @@ func newMetrics(reg prometheus.Registerer, p *Producer) *metrics {
 		gauge("walrelay_sink_topics", "Topics of this process: open can be written to, pending are looked up, unwritable were missing or refused for too long.",
 			prometheus.Labels{"state": s.String()}, func() float64 { return float64(p.topics.count(s)) })
 	}
+	for r := range risks {
+		gauge("walrelay_sink_topics_at_risk", "Topics that work and are probably not meant so: min.insync.replicas of 1 with several brokers, max.message.bytes below ours, partitions changed since the start.",
+			prometheus.Labels{"reason": r.String()}, func() float64 { return float64(p.topics.countRisk(r)) })
+	}
 	m.collectors = append(m.collectors, m.ackSeconds, m.refused)
 	reg.MustRegister(m.collectors...)
 	return m

@@ -36,6 +36,9 @@ type topic struct {
 	clientID    [16]byte
 	clientLimit int32
 	replacedFor *refusal // the client was already replaced because of this answer
+
+	advised advised // any goroutine
+	seen    seen
 }
 
 // A refusal is a failed record's error of class Topic.
@@ -69,7 +72,11 @@ type facts struct {
 	limit     int32    // bytes of the largest batch: the smaller of KAFKA_MAX_MESSAGE_BYTES and the topic's max.message.bytes
 	compacted bool
 	read      time.Time
-	err       error // *TopicError or *RowError, where nothing can be written to the topic
+
+	partitions, replicas int
+	minInSync            int // 0: not known
+
+	err error // *TopicError or *RowError, where nothing can be written to the topic
 }
 
 // How old facts may be to condemn a row, and how old to be looked at again.

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"walrelay/test/integration/fixture"
 )
 
@@ -135,4 +137,36 @@ func (w *world) testMismatch(t *testing.T) {
 			r.Stop(t)
 		})
 	}
+}
+
+// A user that may write to one topic and not to another: the relay names the topic and what to allow, and
+// goes on when it is allowed.
+func (w *world) forbiddenTopic(t *testing.T) {
+	const user = "limited"
+	w.user(t, user, password)
+	f := w.fixture(t, "LOGIN", w.trust("KAFKA_SASL_MECHANISM=SCRAM-SHA-512", "KAFKA_SASL_USERNAME="+user, "KAFKA_SASL_PASSWORD="+password))
+	admin := kadm.NewClient(w.kafka.Client(t))
+	ctx := fixture.Within(t, fixture.Limit)
+	secret := f.Service + ".secret"
+	if _, err := admin.CreateTopic(ctx, 1, 1, nil, secret); err != nil {
+		t.Fatal(err)
+	}
+	deny := kadm.NewACLs().Deny("User:" + user).DenyHosts("*").Operations(kadm.OpWrite).Topics(secret).ResourcePatternType(kadm.ACLPatternLiteral)
+	everybody := kadm.NewACLs().Allow("User:*").AllowHosts("*").Operations(kadm.OpAll).Topics(secret).ResourcePatternType(kadm.ACLPatternLiteral)
+	for _, acl := range []*kadm.ACLBuilder{everybody, deny} {
+		if _, err := admin.CreateACLs(ctx, acl); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := start(t, f).Ready(t)
+	f.DB.Exec(t, insertRow)
+	f.Events(t, 1)
+	f.DB.Exec(t, `INSERT INTO outbox (aggregate_type, aggregate_id, event_type, topic) VALUES ('Order', '42', 'OrderCreated', '`+secret+`')`)
+	await(t, r, "topic cannot be written to", secret, "TOPIC_AUTHORIZATION_FAILED", "allow the relay's user Write on the topic")
+	if _, err := admin.DeleteACLs(ctx, deny); err != nil {
+		t.Fatal(err)
+	}
+	f.Events(t, 2)
+	f.Settled(t)
+	r.Stop(t)
 }

@@ -103,6 +103,7 @@ func TestSecured(t *testing.T) {
 		w.testLogins(t)
 		w.testRefused(t)
 		w.testMismatch(t)
+		t.Run("forbidden-topic", w.forbiddenTopic)
 		t.Run("rotated-certificate", w.rotatedCertificate)
 		t.Run("rotated-password", w.rotatedPassword)
 		t.Run("renewed-token", w.renewedToken)
