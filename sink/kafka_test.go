@@ -104,6 +104,19 @@ func (k *kafka) set(t testing.TB, topic, name, value string) {
 	if _, err := resp.On(topic, nil); err != nil {
 		t.Fatal(err)
 	}
+	// A broker learns of it from the controller, a moment after that has answered.
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		configs, err := k.admin.DescribeTopicConfigs(t.Context(), topic)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(configs[0].Configs, func(c kadm.Config) bool { return c.Key == name && c.MaybeValue() == value }) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("topic %s never has %s=%s", topic, name, value)
+		}
+	}
 }
 
 // read returns the first n records of the topic, by partition, in the order of their offsets.

@@ -65,6 +65,12 @@ func Load(environ []string, optional ...string) (cfg Config, warnings []string, 
 	vars := env.ToMap(environ)
 	var problems Problems
 	unknown, warnings := judgeUnknown(vars)
+	if byLibpq(vars) {
+		optional = append(slices.Clone(optional), "DATABASE_URL")
+		if err := checkLibpq(); err != nil {
+			problems = append(problems, err)
+		}
+	}
 	files, unreadable := readSecretFiles(vars)
 	problems = append(problems, unreadable...)
 	problems = append(problems, parse(&cfg, vars, optional)...)

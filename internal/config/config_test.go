@@ -80,6 +80,28 @@ func TestNothingSetNamesBothRequired(t *testing.T) {
 	}
 }
 
+// Where DATABASE_URL is not set, libpq's variables say where the server is.
+func TestDatabaseByLibpqsVariables(t *testing.T) {
+	t.Setenv("PGHOST", "db.internal")
+	t.Setenv("PGUSER", "relay")
+	t.Setenv("PGDATABASE", "shop")
+	t.Setenv("PGPASSWORD", "hunter22")
+	cfg, _, err := Load([]string{"KAFKA_BROKERS=k:9092", "PGHOST=db.internal"})
+	if err != nil || cfg.Database.Redacted() != "postgres://relay@db.internal:5432/shop" {
+		t.Errorf("%s, %v", cfg.Database.Redacted(), err)
+	}
+	t.Setenv("PGSSLMODE", "hunter22")
+	if _, _, err := Load([]string{"KAFKA_BROKERS=k:9092", "PGHOST=db.internal"}); err == nil || strings.Contains(err.Error(), "hunter22") {
+		t.Errorf("unreadable: %v", err)
+	}
+	if _, _, err := Load(least("PGHOST=db.internal", "PGSSLMODE=wrong")); err == nil {
+		t.Error("DATABASE_URL is read together with libpq's variables, and a wrong one is not reported")
+	}
+	if _, _, err := Load([]string{"KAFKA_BROKERS=k:9092", "PGUSER=relay"}); err == nil || !strings.Contains(err.Error(), "PGHOST") {
+		t.Errorf("no server: %v", err)
+	}
+}
+
 func TestVariablesOfOthersDoNotStopTheRelay(t *testing.T) {
 	_, warnings, err := Load(least("KAFKA_HOME=/opt/kafka", "KAFKA_HEAP_OPTS=-Xmx1g", "HTTP_PROXY=http://proxy:3128", "LOG_DIR=/var/log",
 		"OUTBOX_SERVICE_HOST=10.0.0.1", "OUTBOX_SERVICE_PORT_HTTP=80", "OUTBOX_PORT=tcp://10.0.0.1:80", "RELAY_PORT_80_TCP_ADDR=10.0.0.1",

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -12,7 +14,24 @@ import (
 
 // Database says which database holds the outbox.
 type Database struct {
-	URL string `env:"DATABASE_URL" required:"true" secret:"true" doc:"PostgreSQL that holds the outbox, such as postgres://user:password@host:5432/database; also in libpq's form host=… dbname=…."`
+	URL string `env:"DATABASE_URL" required:"true" secret:"true" doc:"PostgreSQL that holds the outbox, such as postgres://user:password@host:5432/database; also in libpq's form host=… dbname=…. Where it is not set, libpq's variables hold, of which PGHOST or PGSERVICE must be."`
+}
+
+// libpq are the variables of which one must say where the server is when DATABASE_URL does not. pgx reads
+// them, and all their like, from the environment of the process.
+var libpq = []string{"PGHOST", "PGSERVICE"}
+
+// byLibpq reports whether libpq's variables take the place of DATABASE_URL.
+func byLibpq(vars map[string]string) bool {
+	return vars["DATABASE_URL"] == "" && vars["DATABASE_URL_FILE"] == "" && slices.ContainsFunc(libpq, func(name string) bool { return vars[name] != "" })
+}
+
+// checkLibpq reports variables of libpq that cannot be read.
+func checkLibpq() error {
+	if _, err := pgx.ParseConfig(""); err != nil {
+		return fmt.Errorf("libpq's variables (PGHOST, PGSERVICE, PGSSLROOTCERT and the like) cannot be read: %s", cause(err, os.Getenv("PGPASSWORD")))
+	}
+	return nil
 }
 
 // Validate reports a URL that cannot be read, without its password.

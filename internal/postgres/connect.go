@@ -4,8 +4,11 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -65,6 +68,9 @@ func ParseDatabase(url string, dial DialFunc) (*pgx.ConnConfig, error) {
 	}
 	cfg.DialFunc = pgconn.DialFunc(dial)
 	for k, v := range pinned {
+		// The server takes names of settings in any case: PGTZ, which pgx calls timezone, would be sent
+		// beside our TimeZone, and which of them holds would be chance.
+		maps.DeleteFunc(cfg.RuntimeParams, func(given, _ string) bool { return strings.EqualFold(given, k) })
 		cfg.RuntimeParams[k] = v
 	}
 	return cfg, nil
@@ -108,6 +114,13 @@ func Limited(ctx context.Context) (context.Context, context.CancelFunc) {
 func ConnectError(cfg *pgx.ConnConfig, err error) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
+		if untrusted := certificateError(err); untrusted != nil {
+			return &FatalError{
+				Reason: "the certificate of PostgreSQL at " + hosts(cfg) + " cannot be trusted",
+				Remedy: "give the authority that signed it as sslrootcert in DATABASE_URL (or PGSSLROOTCERT), and connect by a name that the certificate has",
+				Err:    untrusted,
+			}
+		}
 		return fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	// What the server says is enough: pgconn's words around it are a line for each address.
@@ -134,6 +147,21 @@ func ConnectError(cfg *pgx.ConnConfig, err error) error {
 		}
 	}
 	return fmt.Errorf("connect to PostgreSQL: %w", err)
+}
+
+// certificateError is why a server's certificate was not accepted, nil where that is not the failure.
+// With sslmode=verify-ca pgx verifies by itself, and the error is x509's own.
+func certificateError(err error) error {
+	if e, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		return e
+	}
+	return nil
 }
 
 // hosts are the servers of DATABASE_URL, each once.

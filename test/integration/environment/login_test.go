@@ -2,14 +2,6 @@ package environment
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,21 +67,10 @@ func dropRole(t *testing.T, db *harness.Database, role string) {
 // middle of them; the password is bound to the channel.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	server := harness.Fresh(t)
-	control := server.Control()
-	dir := control.Dir()
-	authority := certificate(t, dir)
-	if err := os.WriteFile(filepath.Join(dir, "hba.conf"), []byte("local all all trust\nhost all postgres 127.0.0.1/32 trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	control.Configure(map[string]string{"ssl": "on", "ssl_cert_file": filepath.Join(dir, "server.crt"), "ssl_key_file": filepath.Join(dir, "server.key"),
-		"hba_file": filepath.Join(dir, "hba.conf")})
-	if err := control.Restart(t.Context(), localdev.Fast); err != nil {
-		t.Fatal(err)
-	}
+	server, authority := secured(t)
 	f := fixture.New(t, fixture.On(server), fixture.Set("REPLICATION_STATUS_INTERVAL", "10ms"))
 	f.DB.Exec(t, "CREATE ROLE relay LOGIN REPLICATION PASSWORD 'päss w@rd'; GRANT SELECT, UPDATE ON outbox TO relay")
-	f.Setenv("DATABASE_URL", strings.Replace(strings.Replace(f.DB.URL(), "postgres@", "relay:p%C3%A4ss%20w%40rd@", 1), "sslmode=disable", "sslmode=verify-full&sslrootcert="+authority, 1))
+	f.Setenv("DATABASE_URL", strings.Replace(strings.Replace(f.DB.URL(), "postgres@", "relay:p%C3%A4ss%20w%40rd@", 1), "sslmode=disable", "sslmode=verify-full&sslrootcert="+authority.File, 1))
 	r := f.Relay(t).Ready(t)
 	committed := oracle.Load{Rows: 10, PayloadSize: 20000, Until: 2000}.Run(t.Context(), t, f.DB, f.Table)
 	if got := f.DB.Text(t, "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE ssl AND usename = 'relay'"); got != "2" {
@@ -102,37 +83,48 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// certificate makes a self-signed certificate for 127.0.0.1 in a server's folder, and returns its path.
-func certificate(t *testing.T, dir string) string {
+// secured is a server that wants TLS and a password of everybody but postgres, and of role "bycert" a
+// certificate.
+func secured(t *testing.T) (*harness.Server, *harness.Authority) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
+	server := harness.Fresh(t)
+	control := server.Control()
+	dir := control.Dir()
+	authority := certificate(t, dir)
+	hba := "local all all trust\nhost all postgres 127.0.0.1/32 trust\nhostssl all bycert 127.0.0.1/32 cert\nhostssl all all 127.0.0.1/32 scram-sha-256\n"
+	if err := os.WriteFile(filepath.Join(dir, "hba.conf"), []byte(hba), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "walrelay test"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
+	control.Configure(map[string]string{"ssl": "on", "ssl_cert_file": filepath.Join(dir, "server.crt"), "ssl_key_file": filepath.Join(dir, "server.key"),
+		"ssl_ca_file": filepath.Join(dir, "ca.crt"), "hba_file": filepath.Join(dir, "hba.conf")})
+	if err := control.Restart(t.Context(), localdev.Fast); err != nil {
 		t.Fatal(err)
 	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return server, authority
+}
+
+// certificate gives a server a certificate for 127.0.0.1, in its folder, and returns who has signed it. The
+// server accepts certificates of the same authority.
+func certificate(t *testing.T, dir string) *harness.Authority {
+	t.Helper()
+	authority := harness.NewAuthority(t, "walrelay test")
+	issued := authority.Issue(t, "postgres", time.Now().Add(time.Hour), "127.0.0.1")
 	owner, err := os.Stat(filepath.Join(dir, "data"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, block := range map[string]*pem.Block{"server.crt": {Type: "CERTIFICATE", Bytes: der}, "server.key": {Type: "PRIVATE KEY", Bytes: private}} {
+	for name, from := range map[string]string{"server.crt": issued.CertFile, "server.key": issued.KeyFile, "ca.crt": authority.File} {
+		content, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Chown(path, int(owner.Sys().(*syscall.Stat_t).Uid), -1); err != nil { // the server reads it, as whoever it runs
 			t.Fatal(err)
 		}
 	}
-	return filepath.Join(dir, "server.crt")
+	return authority
 }
