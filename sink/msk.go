@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -54,12 +55,25 @@ func (c *awsCredentials) retrieve(ctx context.Context) (aws.Credentials, error) 
 
 func mskMechanism() sasl.Mechanism {
 	var credentials awsCredentials
-	return saslaws.ManagedStreamingIAM(func(ctx context.Context) (saslaws.Auth, error) {
+	return mskLogin{saslaws.ManagedStreamingIAM(func(ctx context.Context) (saslaws.Auth, error) {
 		found, err := credentials.retrieve(ctx)
 		if err != nil {
 			return saslaws.Auth{}, &tokenError{err: err, refused: ctx.Err() == nil,
 				remedy: "give the relay AWS credentials: a role of its instance, task or service account, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; and AWS_REGION"}
 		}
 		return saslaws.Auth{AccessKey: found.AccessKeyID, SecretKey: found.SecretAccessKey, SessionToken: found.SessionToken, UserAgent: "walrelay"}, nil
-	})
+	})}
+}
+
+// mskLogin names what is missing where nothing can be signed although there are credentials: the region,
+// which franz-go reads out of a broker's name and, for other names, from the environment.
+type mskLogin struct{ sasl.Mechanism }
+
+// Authenticate is kgo's.
+func (l mskLogin) Authenticate(ctx context.Context, host string) (sasl.Session, []byte, error) {
+	session, message, err := l.Mechanism.Authenticate(ctx, host)
+	if _, known := errors.AsType[*tokenError](err); err != nil && !known {
+		err = &tokenError{err: err, refused: true, remedy: "set AWS_REGION to the region of the cluster"}
+	}
+	return session, message, err
 }

@@ -157,6 +157,18 @@ func TestMSKWithoutCredentials(t *testing.T) {
 	}
 }
 
+// A name that says nothing of a region: a private link, a tunnel.
+func TestMSKWithoutRegion(t *testing.T) {
+	isolate(t)
+	t.Setenv("AWS_ACCESS_KEY_ID", "AKENV")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret-env")
+	_, err := authenticate(t, mskMechanism(), "kafka.internal:9098")
+	cfg := Config{SASL: SASLConfig{Mechanism: mechanismMSK}}
+	if !refused(err) || !strings.Contains(cfg.remedy(err), "AWS_REGION") {
+		t.Errorf("got %v: %s", err, cfg.remedy(err))
+	}
+}
+
 // The whole login of a producer: kfake plays the listener of MSK that verifies the signature.
 func TestMSKLogin(t *testing.T) {
 	isolate(t)
