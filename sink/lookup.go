@@ -139,6 +139,7 @@ func (ts *topics) refuse(t *topic, err error, remedy string) {
 	}
 	if ts.news(t, err) {
 		ts.p.log.Warn("topic cannot be written to", "topic", t.name, "error", err, "remedy", remedy,
+			"waits", "the topic's events, and every event behind them",
 			"wait", max(wait-now.Sub(t.since), 0).Round(time.Millisecond))
 	}
 	t.found, t.due = nil, now.Add(lookAgainLater)
