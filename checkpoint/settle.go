@@ -136,7 +136,7 @@ func (s *Settler) Settle(ctx context.Context, rows []Pending, out []Outcome) ([]
 	for range rows {
 		out = append(out, Touched)
 	}
-	err := s.prepare(ctx)
+	err := s.Prepare(ctx)
 	if err == nil {
 		err = s.run(ctx, rows, out[first:])
 	}
@@ -170,7 +170,8 @@ func (s *Settler) run(ctx context.Context, rows []Pending, out []Outcome) error 
 	return wrong
 }
 
-func (s *Settler) prepare(ctx context.Context) error {
+// Prepare pins the settings of the connection and prepares the statement. The first Settle does it otherwise.
+func (s *Settler) Prepare(ctx context.Context) error {
 	if s.prepared {
 		return nil
 	}

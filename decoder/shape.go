@@ -16,6 +16,15 @@ type Column struct {
 // CheckShape says before anything is streamed what the first Relation message would say: a
 // *ShapeError where a needed column is missing or of a type that does not fit.
 func CheckShape(table outbox.Table, cols outbox.Columns, columns []Column) error {
+	d := New(table, cols, 0)
+	if rel := d.describe(1, len(columns), describeColumns(columns)); rel.unfit != nil {
+		return rel.unfit
+	}
+	return nil
+}
+
+// describeColumns writes columns as a Relation message has them.
+func describeColumns(columns []Column) reader {
 	var body []byte
 	for _, c := range columns {
 		body = append(body, 0)
@@ -23,9 +32,5 @@ func CheckShape(table outbox.Table, cols outbox.Columns, columns []Column) error
 		body = binary.BigEndian.AppendUint32(body, c.TypeOID)
 		body = append(body, 0xff, 0xff, 0xff, 0xff)
 	}
-	d := New(table, cols, 0)
-	if rel := d.describe(1, len(columns), reader{msg: body}); rel.unfit != nil {
-		return rel.unfit
-	}
-	return nil
+	return reader{msg: body}
 }

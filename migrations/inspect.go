@@ -35,7 +35,10 @@ func checkServer(ctx context.Context, conn *pgx.Conn) error {
 
 // ServerNotes names settings of the server that the relay cannot work with, or that leave the
 // database unprotected, with the statement that mends each.
-func ServerNotes(ctx context.Context, conn *pgx.Conn) ([]string, error) {
+func ServerNotes(ctx context.Context, conn *pgx.Conn, o Options) ([]string, error) {
+	if o.Polling {
+		return nil, nil // there is no slot
+	}
 	var walLevel, keep string
 	err := conn.QueryRow(ctx, `select current_setting('wal_level'), current_setting('max_slot_wal_keep_size')`).Scan(&walLevel, &keep)
 	if err != nil {
@@ -99,6 +102,8 @@ func look(ctx context.Context, conn *pgx.Conn, o Options, m Migration) (there bo
 		return lookTable(ctx, conn, o)
 	case 2:
 		return lookPublication(ctx, conn, o)
+	case notifyVersion:
+		return lookTrigger(ctx, conn, o)
 	}
 	panic("migrations: nobody looks for what " + m.Name + " makes")
 }
@@ -200,6 +205,22 @@ func lookPublication(ctx context.Context, conn *pgx.Conn, o Options) (bool, []st
 	}
 	if !viaRoot {
 		notes = append(notes, fmt.Sprintf("does not publish through the root, so the table must not be partitioned: alter publication %s set (publish_via_partition_root = true)", name))
+	}
+	return true, notes, nil
+}
+
+// lookTrigger looks for the trigger by its name: the relay does too.
+func lookTrigger(ctx context.Context, conn *pgx.Conn, o Options) (there bool, notes []string, err error) {
+	var state string
+	err = conn.QueryRow(ctx, `select tgenabled::text from pg_trigger
+		where tgrelid = to_regclass($1) and not tgisinternal and tgname = 'walrelay_notify'`, o.Table.SQL()).Scan(&state)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, nil, nil
+	case err != nil:
+		return false, nil, fmt.Errorf("look for the trigger that notifies: %w", err)
+	case state == "D" || state == "R":
+		notes = append(notes, fmt.Sprintf("is disabled, and wakes nobody: alter table %s enable trigger walrelay_notify", o.Table.SQL()))
 	}
 	return true, notes, nil
 }

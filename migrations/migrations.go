@@ -36,6 +36,11 @@ type Options struct {
 	// Payload is the type of the payload column: jsonb, json, text or bytea. Empty means jsonb for a
 	// table to be made, and any for one that is there.
 	Payload string
+	// Notify asks for the trigger that wakes a relay which polls. Without it its migration is left out.
+	Notify bool
+	// Polling is RELAY_MODE=polling: nothing is streamed, so the role needs no REPLICATION and the server no
+	// logical replication.
+	Polling bool
 }
 
 // Migration is one numbered file, rendered.
@@ -44,6 +49,7 @@ type Migration struct {
 	Name     string // "0001_outbox"
 	Makes    string // what it creates, for people: "table public.outbox"
 	SQL      string
+	Optional bool   // applied only where the options ask for it
 	Checksum string // of the file before names were filled in
 }
 
@@ -54,9 +60,11 @@ type view struct {
 	Col                         outbox.Columns // quoted
 	Payload                     string
 	UnpublishedIndex            string
+	NotifyFunction              string
 	Publication, PublicationSQL string
 	RoleName, Role, RoleLiteral string
 	AfterPublish                string
+	Polling                     bool
 }
 
 func newView(o Options) (view, error) {
@@ -71,6 +79,7 @@ func newView(o Options) (view, error) {
 		Table: o.Table.String(), TableSQL: o.Table.SQL(), Schema: quote(o.Table.Schema),
 		Col: quoteColumns(o.Columns), Payload: payload,
 		UnpublishedIndex: quote(suffixed(o.Table.Name, "_unpublished")),
+		NotifyFunction:   pgx.Identifier{o.Table.Schema, suffixed(o.Table.Name, "_notify")}.Sanitize(),
 		Publication:      o.Publication, PublicationSQL: quote(o.Publication),
 	}, nil
 }
@@ -171,7 +180,7 @@ func load(name string, v view) (Migration, error) {
 	}
 	sum := sha256.Sum256(source)
 	return Migration{
-		Version: version, Name: strings.TrimSuffix(name, ".sql"), Makes: makes, SQL: text,
+		Version: version, Name: strings.TrimSuffix(name, ".sql"), Makes: makes, SQL: text, Optional: version == notifyVersion,
 		Checksum: hex.EncodeToString(sum[:]),
 	}, nil
 }
@@ -188,7 +197,10 @@ func render(name, source string, v view) (string, error) {
 	return out.String(), nil
 }
 
-// Print returns the SQL of every migration, for those who apply it by their own means.
+// notifyVersion is the migration that Options.Notify asks for.
+const notifyVersion = 3
+
+// Print returns the SQL of every migration that the options ask for, for those who apply it by their own means.
 func Print(o Options) (string, error) {
 	all, err := All(o)
 	if err != nil {
@@ -196,6 +208,9 @@ func Print(o Options) (string, error) {
 	}
 	var out strings.Builder
 	for i, m := range all {
+		if m.Optional && !o.Notify {
+			continue
+		}
 		if i > 0 {
 			out.WriteString("\n")
 		}
@@ -220,7 +235,7 @@ func Role(o Options, role, afterPublish string) (string, error) {
 		return "", fmt.Errorf("after publish %q: choose mark, delete or keep", afterPublish)
 	}
 	v.RoleName, v.Role, v.RoleLiteral = role, quote(role), literal(role)
-	v.AfterPublish = afterPublish
+	v.AfterPublish, v.Polling = afterPublish, o.Polling
 	source, err := files.ReadFile("role.sql")
 	if err != nil {
 		return "", err

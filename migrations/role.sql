@@ -1,10 +1,12 @@
--- The least that walrelay needs, for RELAY_AFTER_PUBLISH={{.AfterPublish}}. Run it in the database of the
+-- The least that walrelay needs, for RELAY_AFTER_PUBLISH={{.AfterPublish}}{{if .Polling}} and RELAY_MODE=polling. Run it in the
+-- database of the outbox as a user who may create roles and owns the table; it can be run again.
+{{else}}. Run it in the database of the
 -- outbox as a superuser, which a role with REPLICATION takes; it can be run again. (Amazon RDS has no
 -- superuser: leave "replication" out below and grant rds_replication to the role.)
 --
 -- REPLICATION is a right of the whole server: such a role can read every table that is in a
 -- publication, and drop slots. Give it a login of its own.
-
+{{end}}
 do $$
 begin
   if not exists (select from pg_roles where rolname = {{.RoleLiteral}}) then
@@ -14,7 +16,7 @@ begin
 end
 $$;
 
-alter role {{.Role}} login replication;
+alter role {{.Role}} login{{if not .Polling}} replication{{end}};
 -- Its password, in psql, where it is not logged:  \password {{.RoleName}}
 
 grant usage on schema {{.Schema}} to {{.Role}};
@@ -34,6 +36,11 @@ revoke delete on {{.TableSQL}} from {{.Role}};
 grant select, update ({{.Col.PublishedAt}}) on {{.TableSQL}} to {{.Role}};
 {{- end}}
 
+{{if .Polling -}}
+-- Nothing is needed for its advisory lock and to be woken by NOTIFY. pg_hba.conf must let it in to this
+-- database:
+{{- else -}}
 -- Nothing is needed for its advisory lock, its slot and the publication. pg_hba.conf must let it in to
 -- this database (a logical replication connection goes by the database's name, not by "replication"):
+{{- end}}
 --   host  <database>  {{.RoleName}}  <address of walrelay>  scram-sha-256

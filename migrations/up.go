@@ -63,6 +63,9 @@ func Up(ctx context.Context, conn *pgx.Conn, o Options) (steps []Step, err error
 		if err != nil {
 			return steps, fmt.Errorf("%s: %w", m.Name, err)
 		}
+		if step.State == Pending && m.Optional && !o.Notify {
+			continue // not there and not asked for
+		}
 		if step.State == Pending {
 			if err := apply(ctx, conn, o, m); err != nil {
 				return steps, fmt.Errorf("apply %s (%s): %w", m.Name, m.Makes, err)
@@ -88,6 +91,9 @@ func Status(ctx context.Context, conn *pgx.Conn, o Options) ([]Step, error) {
 		step, err := inspect(ctx, conn, o, m)
 		if err != nil {
 			return steps, fmt.Errorf("%s: %w", m.Name, err)
+		}
+		if step.State == Pending && m.Optional && !o.Notify {
+			continue
 		}
 		steps = append(steps, step)
 	}

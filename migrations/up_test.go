@@ -95,6 +95,37 @@ func testUp(t *testing.T, conn *pgx.Conn) {
 	}
 }
 
+// The trigger is made when it is asked for, notifies once per transaction, and is told when it sleeps.
+func TestNotify(t *testing.T) {
+	db := database(t)
+	conn := db.Connect(t)
+	o := defaults(t)
+	up(t, conn, o, "applied! applied!")
+	o.Notify = true
+	up(t, conn, o, "applied applied applied!")
+	o.Notify = false
+	up(t, conn, o, "applied applied applied")
+
+	listener := db.Connect(t)
+	exec(t, listener, `do $$ begin execute format('listen walrelay_%s', 'outbox'::regclass::oid); end $$`)
+	exec(t, conn, `begin; insert into outbox (aggregate_type, aggregate_id, event_type) values ('a', '1', 'c');
+		insert into outbox (aggregate_type, aggregate_id, event_type) select 'a', n::text, 'c' from generate_series(1, 10) n; commit`)
+	n, err := listener.WaitForNotification(t.Context())
+	if err != nil || n.Payload != "" {
+		t.Fatalf("notified of %v, %v", n, err)
+	}
+	exec(t, conn, `select pg_notify('walrelay_' || 'outbox'::regclass::oid, 'the end')`)
+	if n, err = listener.WaitForNotification(t.Context()); err != nil || n.Payload != "the end" {
+		t.Errorf("notified again: %v, %v", n, err)
+	}
+
+	exec(t, conn, `alter table outbox disable trigger walrelay_notify`)
+	steps := up(t, conn, o, "applied applied applied")
+	if notes := strings.Join(steps[2].Notes, ""); !strings.Contains(notes, "enable trigger") {
+		t.Errorf("notes of a disabled trigger: %q", notes)
+	}
+}
+
 func TestEveryPayloadTypeAndOddNames(t *testing.T) {
 	conn := database(t).Connect(t)
 	exec(t, conn, `create schema "Odd Schema"`)
@@ -228,8 +259,10 @@ func TestRoleIsEnoughAndNoMore(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, mode := range []string{"delete", "keep", "mark"} {
-		sql, err := Role(o, role, mode)
+	for _, mode := range []string{"mark in polling", "delete", "keep", "mark"} {
+		after, _, polling := strings.Cut(mode, " ")
+		o.Polling = polling
+		sql, err := Role(o, role, after)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +279,7 @@ func TestRoleIsEnoughAndNoMore(t *testing.T) {
 			`truncate outbox`:                            false,
 			`select pg_try_advisory_lock(1, 0)`:          true,
 			`select slot_name from pg_replication_slots`: true,
-			`select pg_create_logical_replication_slot('walrelay_role_test', 'pgoutput', true)`: true,
+			`select pg_create_logical_replication_slot('walrelay_role_test', 'pgoutput', true)`: !polling,
 		} {
 			_, err := relay.Exec(t.Context(), statement)
 			if (err == nil) != allowed {

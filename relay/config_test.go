@@ -1,42 +1,25 @@
 package relay
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
 
-func TestBytes(t *testing.T) {
-	for _, c := range []struct {
-		text string
-		want Bytes
-		back string
-	}{
-		{"64MiB", 64 << 20, "64MiB"},
-		{"1 GiB", 1 << 30, "1GiB"},
-		{"4096", 4096, "4KiB"},
-		{"1000B", 1000, "1000B"},
-		{"0", 0, "0B"},
-	} {
-		var b Bytes
-		if err := b.UnmarshalText([]byte(c.text)); err != nil || b != c.want || b.String() != c.back {
-			t.Errorf("%q: %d, %q, %v", c.text, b, b, err)
-		}
-	}
-	for _, text := range []string{"", "MiB", "-1MiB", "1.5GiB", "64MB", "9999999999TiB", "1 G"} {
-		var b Bytes
-		if err := b.UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q was read as %v", text, b)
-		}
-	}
-}
-
 func TestConfigNamesEveryVariable(t *testing.T) {
-	good := Config{AfterPublish: "mark", MemoryLimit: 64 << 20, ShutdownTimeout: time.Second}
+	good := Config{Mode: WAL, AfterPublish: "mark", MemoryLimit: 64 << 20, ShutdownTimeout: time.Second}
 	if errs := good.Validate(); len(errs) > 0 {
 		t.Errorf("a good one: %v", errs)
 	}
-	bad := Config{AfterPublish: "drop", MemoryLimit: 1, ShutdownTimeout: time.Hour}
-	if errs := bad.Validate(); len(errs) != 3 {
-		t.Errorf("%d problems, want 3: %v", len(errs), errs)
+	bad := Config{Mode: "auto", AfterPublish: "drop", MemoryLimit: 1, ShutdownTimeout: time.Hour}
+	if errs := bad.Validate(); len(errs) != 4 {
+		t.Errorf("%d problems, want 4: %v", len(errs), errs)
+	}
+}
+
+func TestPollingCannotKeep(t *testing.T) {
+	c := Config{Mode: Polling, AfterPublish: "keep", MemoryLimit: 64 << 20}
+	if errs := c.Validate(); len(errs) != 1 || !strings.Contains(errs[0].Error(), "RELAY_AFTER_PUBLISH=keep") {
+		t.Errorf("keep: %v", errs)
 	}
 }

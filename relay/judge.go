@@ -6,12 +6,12 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"walrelay/decoder"
 	"walrelay/internal/postgres"
 	"walrelay/internal/source"
+	"walrelay/polling"
 	"walrelay/replication"
 	"walrelay/sink"
 )
@@ -51,8 +51,8 @@ func (r *Relay) judge(ctx context.Context, err error) (verdict, error) {
 		}
 		// A batch fails for one of its records. Sent again one at a time, the innocent get through and
 		// the guilty one is known by name (H19).
-		r.log.Warn("kafka rejected a batch: sending its events again one at a time", "error", publish.Err, "up_to", publish.Last.String())
-		r.source.Isolate(publish.Last)
+		r.log.Warn("kafka rejected a batch: sending its events again one at a time", "error", publish.Err, "up_to_row", publish.Row.RowID)
+		r.source.Isolate(publish)
 		return again, err
 	}
 	return later, err
@@ -95,7 +95,7 @@ func reason(err error) string {
 		return "history"
 	case replication.Leaving(err):
 		return "server_stopping"
-	case replication.Expired(err):
+	case replication.Expired(err), polling.Expired(err):
 		return "lease"
 	}
 	return "postgres_connection"
@@ -115,8 +115,8 @@ const (
 // backoff spaces the sessions and notices when they get nowhere.
 type backoff struct {
 	next  time.Duration
-	ends  []time.Time // of sessions that ended with such an error at position where
-	where pglogrepl.LSN
+	ends  []time.Time // of sessions that ended with such an error at where
+	where string
 }
 
 func newBackoff() *backoff { return &backoff{next: backoffMin} }
@@ -139,7 +139,7 @@ func (b *backoff) wait(ctx context.Context) bool {
 }
 
 // stuck returns the error to exit with when sessions get nowhere.
-func (b *backoff) stuck(err error, settled pglogrepl.LSN, now time.Time) error {
+func (b *backoff) stuck(err error, settled string, now time.Time) error {
 	pg, answered := errors.AsType[*pgconn.PgError](err)
 	_, malformed := errors.AsType[*decoder.MalformedError](err)
 	if !malformed && (!answered || passing(pg.Code)) {
@@ -157,7 +157,7 @@ func (b *backoff) stuck(err error, settled pglogrepl.LSN, now time.Time) error {
 		return nil
 	}
 	return &postgres.ModeError{
-		Reason: "every session ends with the same error at position " + settled.String(),
+		Reason: "every session ends with the same error at " + settled,
 		Remedy: "see PostgreSQL's log; when it cannot be mended, drop the slot, publish or mark the rows that are left, and start walrelay again",
 		Err:    err,
 	}

@@ -22,6 +22,7 @@ import (
 	"walrelay/internal/postgres"
 	"walrelay/internal/source"
 	"walrelay/outbox"
+	"walrelay/polling"
 	"walrelay/replication"
 	"walrelay/router"
 	"walrelay/sink"
@@ -32,6 +33,7 @@ type Options struct {
 	Database    string // DATABASE_URL
 	Outbox      outbox.Config
 	Replication replication.Config
+	Polling     polling.Config
 	Router      router.Config
 	Kafka       sink.Config
 	Relay       Config
@@ -41,12 +43,28 @@ type Options struct {
 	KafkaOpts   []kgo.Opt
 }
 
+// feed is where events come from: the WAL, or the table itself.
+//
+// Session runs until soft ends, then in order, or until something breaks; hard ends it at once. Nothing
+// of it is left when it returns but events that are still with Kafka. What is declared behind it is
+// called between two sessions, but for Ready and Database.
+type feed interface {
+	Session(soft, hard context.Context) error
+	Isolate(*source.PublishError)                              // hand over one event at a time, up to that one
+	GiveUp(context.Context, *source.PoisonError) (bool, error) // has an operator marked the event's row?
+	Progress() string                                          // what is settled: other words, other place
+	Ready() error
+	Database() string
+}
+
 // Relay publishes one outbox table. New opens and starts nothing; Run does both and leaves nothing
 // behind.
 type Relay struct {
 	cfg     Config
 	log     *slog.Logger
-	source  *replication.Source
+	source  feed
+	wal     *replication.Source // nil: it polls
+	poll    *polling.Source     // nil: it streams
 	sink    *sink.Producer
 	metrics *metrics
 	abort   context.CancelFunc
@@ -70,11 +88,7 @@ func New(o Options) (*Relay, error) {
 	r.aborted, r.abort = context.WithCancel(context.Background())
 	pub := &publisher{}
 	var err error
-	r.source, err = replication.New(replication.Options{
-		Database: o.Database, Config: o.Replication, Outbox: o.Outbox, AfterPublish: o.Relay.AfterPublish,
-		Publisher: pub, RowLimit: rowLimit * int(o.Kafka.MaxMessageBytes), Dial: o.Dial, Log: o.Log, Registry: o.Registry,
-	})
-	if err != nil {
+	if err = r.open(o, pub); err != nil {
 		return nil, err
 	}
 	if pub.router, err = router.New(o.Router, r.source.Database()); err != nil {
@@ -85,6 +99,25 @@ func New(o Options) (*Relay, error) {
 	}
 	r.sink = pub.sink
 	return r, nil
+}
+
+// open makes the source that RELAY_MODE names. It opens no connection.
+func (r *Relay) open(o Options, pub *publisher) (err error) {
+	limit := rowLimit * int(o.Kafka.MaxMessageBytes)
+	if o.Relay.Mode == Polling {
+		r.poll, err = polling.New(polling.Options{
+			Database: o.Database, Config: o.Polling, Outbox: o.Outbox, AfterPublish: o.Relay.AfterPublish,
+			Publisher: pub, RowLimit: limit, Dial: o.Dial, Log: o.Log, Registry: o.Registry,
+		})
+		r.source = r.poll
+		return err
+	}
+	r.wal, err = replication.New(replication.Options{
+		Database: o.Database, Config: o.Replication, Outbox: o.Outbox, AfterPublish: o.Relay.AfterPublish,
+		Publisher: pub, RowLimit: limit, Dial: o.Dial, Log: o.Log, Registry: o.Registry,
+	})
+	r.source = r.wal
+	return err
 }
 
 // rowLimit times KAFKA_MAX_MESSAGE_BYTES is the size above which a row is thrown away while it is
@@ -139,7 +172,7 @@ func (r *Relay) supervise(soft, hard context.Context) error {
 	b := newBackoff()
 	for {
 		began := time.Now()
-		before := r.source.Settled()
+		before := r.source.Progress()
 		err := r.source.Session(soft, hard)
 		if ferr := r.awaitPromises(hard); ferr != nil {
 			return errors.Join(err, ferr)
@@ -151,11 +184,11 @@ func (r *Relay) supervise(soft, hard context.Context) error {
 		if v == exit {
 			return err
 		}
-		if r.source.Settled() > before || time.Since(began) > calm {
+		if r.source.Progress() != before || time.Since(began) > calm {
 			b.reset()
 			r.failed.Store(nil)
 		}
-		if stuck := b.stuck(err, r.source.Settled(), time.Now()); stuck != nil {
+		if stuck := b.stuck(err, r.source.Progress(), time.Now()); stuck != nil {
 			return stuck
 		}
 		r.report(err)

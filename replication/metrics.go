@@ -4,26 +4,20 @@ import (
 	"sync/atomic"
 	"time"
 
+	"walrelay/internal/source"
+
 	"github.com/jackc/pglogrepl"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 type metrics struct {
-	received  prometheus.Counter
-	settled   prometheus.Counter
-	removed   prometheus.Counter
+	source.Metrics
 	latency   prometheus.Histogram
 	confirmed atomic.Uint64 // position told last
 }
 
 func newMetrics(reg prometheus.Registerer, s *Source) *metrics {
 	m := &metrics{
-		received: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "walrelay_rows_received_total", Help: "Outbox rows read from the stream and handed on to Kafka."}),
-		settled: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "walrelay_rows_settled_total", Help: "Published rows that were marked, deleted or found so in the table."}),
-		removed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "walrelay_rows_removed_total", Help: "Published rows that the application had removed from the table before they were settled."}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "walrelay_commit_to_ack_seconds",
 			Help:    "From the commit of a transaction, by PostgreSQL's clock, to Kafka's acknowledgement of its event. Sampled: one event is timed at a time.",
@@ -32,14 +26,14 @@ func newMetrics(reg prometheus.Registerer, s *Source) *metrics {
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
-	reg.MustRegister(m.received, m.settled, m.removed, m.latency,
-		gauge("walrelay_rows_in_flight", "Rows handed to Kafka and not acknowledged.", func() float64 { return float64(s.Stats().InFlightRows) }),
-		gauge("walrelay_bytes_in_flight", "Bytes of the rows in flight.", func() float64 { return float64(s.Stats().InFlightBytes) }),
-		gauge("walrelay_rows_unsettled", "Rows acknowledged by Kafka and not settled in the table.", func() float64 { return float64(s.Stats().Unsettled) }),
+	m.Metrics = source.NewMetrics(reg, "wal", func() source.Counts {
+		stats := s.Stats()
+		return source.Counts{InFlight: stats.InFlightRows, Bytes: stats.InFlightBytes, Unsettled: stats.Unsettled}
+	}, func() bool { return s.State().Phase == PhaseStandby })
+	reg.MustRegister(m.latency,
 		gauge("walrelay_settled_lsn", "Settled watermark: everything before it is on Kafka and settled (bytes of WAL).", func() float64 { return float64(s.Stats().SettledLSN) }),
 		gauge("walrelay_confirmed_lsn", "Position that PostgreSQL was told last (bytes of WAL).", func() float64 { return float64(m.confirmed.Load()) }),
-		gauge("walrelay_streaming", "1 while the stream is alive.", func() float64 { return bit(s.State().Phase == PhaseStreaming) }),
-		gauge("walrelay_standby", "1 while another relay holds the lock of the table.", func() float64 { return bit(s.State().Phase == PhaseStandby) }),
+		gauge("walrelay_streaming", "1 while the stream is alive.", func() float64 { return source.Bit(s.State().Phase == PhaseStreaming) }),
 		gauge("walrelay_last_message_age_seconds", "Since the server was last heard.", func() float64 { return age(s.State().Heard) }),
 		gauge("walrelay_slot_lag_bytes", "WAL between what the slot has confirmed and what the server has written.",
 			func() float64 { w := s.State().Watch; return float64(Behind(w.Current, w.ConfirmedFlush)) }),
@@ -51,16 +45,9 @@ func newMetrics(reg prometheus.Registerer, s *Source) *metrics {
 	for _, status := range []string{"reserved", "extended", "unreserved", "lost"} {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "walrelay_slot_wal_status", Help: "1 for the slot's wal_status.", ConstLabels: prometheus.Labels{"status": status}},
-			func() float64 { return bit(s.State().Watch.WALStatus == status) }))
+			func() float64 { return source.Bit(s.State().Watch.WALStatus == status) }))
 	}
 	return m
-}
-
-func bit(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 func age(t time.Time) float64 {

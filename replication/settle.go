@@ -127,14 +127,14 @@ func (x *session) account(pending []checkpoint.Pending, outcomes []checkpoint.Ou
 		}
 		settled++
 	}
-	x.metrics.settled.Add(float64(settled))
+	x.metrics.Settled.Add(float64(settled))
 	return settled, nil
 }
 
 // removed counts a row that its application has deleted, and says so once: such a table cannot be
 // polled when the stream is lost (H12).
 func (x *session) removed(row checkpoint.Row) {
-	x.metrics.removed.Inc()
+	x.metrics.Removed.Inc()
 	if x.saidRemoved.CompareAndSwap(false, true) {
 		x.log.Warn("the application removes rows itself: they are published from the stream, but should the slot ever be lost they are lost with it",
 			"table", x.Table.String(), "row", row.RowID, "event_id", row.EventID.String())

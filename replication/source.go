@@ -9,7 +9,6 @@ package replication
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -235,62 +234,32 @@ func (s *Source) learn(x *session, err error) {
 }
 
 // Database is the name of the database that DATABASE_URL leads to.
-func (s *Source) Database() string {
-	if s.Outbox.Database.Database != "" {
-		return s.Outbox.Database.Database
-	}
-	return s.Outbox.Database.User // as PostgreSQL does
-}
+func (s *Source) Database() string { return s.DatabaseName() }
 
 // Slot is the slot's name.
 func (s *Source) Slot() string { return s.cfg.Slot }
 
-// Isolate makes the next sessions hand over one event at a time up to last, so that what Kafka
-// rejects is known by name.
-func (s *Source) Isolate(last outbox.Position) { s.past.alone = last }
+// Isolate makes the next sessions hand over one event at a time up to the last that p names, so that
+// what Kafka rejects is known by name.
+func (s *Source) Isolate(p *source.PublishError) { s.past.alone = p.Last }
 
 // GiveUp asks the table whether an operator has marked the row of a poison event: then the next
 // sessions pass over the event instead of stopping at it. Where not, p is told what to type.
 func (s *Source) GiveUp(ctx context.Context, p *source.PoisonError) (bool, error) {
-	// Where there is no row to mark, only the slot can pass over the event, and over its whole transaction.
-	p.Remedy = fmt.Sprintf("SELECT pg_replication_slot_advance('%s', pg_lsn '%s' + 1), which gives up its whole transaction",
-		s.cfg.Slot, pglogrepl.LSN(p.Position.LSN))
-	if p.EventID == (outbox.EventID{}) {
-		return false, nil
+	given, remedy, err := s.GivenUp(ctx, p.RowID, p.EventID)
+	if remedy == "" {
+		// Where there is no row to mark, only the slot can pass over the event, and over its whole transaction.
+		remedy = fmt.Sprintf("SELECT pg_replication_slot_advance('%s', pg_lsn '%s' + 1), which gives up its whole transaction",
+			s.cfg.Slot, pglogrepl.LSN(p.Position.LSN))
 	}
-	conn, err := postgres.Connect(ctx, s.Outbox.Database, 0)
-	if err != nil {
-		return false, err
+	if p.Remedy = remedy; given {
+		s.past.givenUp[p.EventID] = true
 	}
-	defer conn.Close(ctx)
-	mark, id := pgx.Identifier{s.Columns.PublishedAt}.Sanitize(), pgx.Identifier{s.Columns.ID}.Sanitize()
-	ctx, done := postgres.Limited(ctx)
-	defer done()
-	var marked bool
-	err = conn.QueryRow(ctx, fmt.Sprintf("/* walrelay:given-up */ SELECT %s IS NOT NULL FROM %s WHERE %s = $1 AND %s = $2",
-		mark, s.Table.SQL(), id, pgx.Identifier{s.Columns.EventID}.Sanitize()), p.RowID, p.EventID.String()).Scan(&marked)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows), unanswerable(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("look for the row of event %s: %w", p.EventID, err)
-	case !marked:
-		p.Remedy = fmt.Sprintf("UPDATE %s SET %s = now() WHERE %s = %d", s.Table.SQL(), mark, id, p.RowID)
-		return false, nil
-	}
-	s.past.givenUp[p.EventID] = true
-	return true, nil
+	return given, err
 }
 
-// unanswerable is a table without the column, or one that this role may not read; both serve
-// RELAY_AFTER_PUBLISH=keep.
-func unanswerable(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && (pg.Code == "42703" || pg.Code == "42501")
-}
-
-// Settled is the position that the last session had settled, for telling progress from its absence.
-func (s *Source) Settled() pglogrepl.LSN { return s.past.settled }
+// Progress is the position that the last session had settled, for telling progress from its absence.
+func (s *Source) Progress() string { return "position " + s.past.settled.String() }
 
 // State is where the source stands now.
 func (s *Source) State() State { return *s.state.Load() }

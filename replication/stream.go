@@ -11,6 +11,7 @@ import (
 
 	"walrelay/checkpoint"
 	"walrelay/decoder"
+	"walrelay/internal/postgres"
 	"walrelay/internal/source"
 	"walrelay/outbox"
 )
@@ -119,18 +120,11 @@ func (x *session) fault() error {
 // of the dead connection may be on Kafka already (H15).
 func (x *session) lease() error {
 	now := time.Now()
-	if absence(x.active, now) > x.past.senderTimeout {
+	if postgres.Absence(x.active, now) > x.past.senderTimeout {
 		return errLease
 	}
 	x.active = now
 	return nil
-}
-
-// absence is the time between two moments for the world outside. The monotonic clock stands still
-// while the machine sleeps or its hypervisor has stopped it; the wall clock is put right when it wakes.
-// One that somebody sets forward costs a new session and nothing else.
-func absence(from, to time.Time) time.Duration {
-	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
 // hasRoom says whether another row may be read. While there is none nothing is read, so that the
@@ -410,7 +404,7 @@ func (x *session) insert(ev *outbox.Event, fault *decoder.RowError) error {
 	if x.fresh.Load() == 0 && x.begin.FinalLSN >= x.began {
 		x.fresh.Store(token)
 	}
-	x.metrics.received.Inc()
+	x.metrics.Received.Inc()
 	if x.probe.Load() == 0 {
 		x.probeFrom.Store(x.begin.CommitTime.UnixNano())
 		x.probe.Store(token)

@@ -21,12 +21,13 @@ var may = map[string][]string{
 	"checkpoint":  {"outbox"},
 	"migrations":  {"outbox", "decoder"},
 	"replication": {"outbox", "decoder", "checkpoint", "internal/postgres", "internal/source"}, // a source never imports the sink
-	"polling":     {"outbox", "decoder", "checkpoint", "internal/postgres", "internal/source"},
+	"polling":     {"outbox", "decoder", "checkpoint", "internal/postgres", "internal/source", "internal/size"},
 	"sink":        {"outbox", "router"},
-	"relay":       {"outbox", "decoder", "router", "checkpoint", "replication", "polling", "sink", "internal/postgres", "internal/source"},
+	"relay":       {"outbox", "decoder", "router", "checkpoint", "replication", "polling", "sink", "internal/postgres", "internal/source", "internal/size"},
 
 	"internal/postgres": {"outbox", "decoder", "checkpoint"},
 	"internal/source":   {"outbox", "checkpoint"},
+	"internal/size":     {},
 }
 
 // pure packages have no I/O, clock, goroutine or logger; these would be the way to it.

@@ -16,6 +16,7 @@ import (
 	"walrelay/internal/config"
 	"walrelay/migrations"
 	"walrelay/outbox"
+	"walrelay/relay"
 )
 
 // connectTimeout bounds the wait for a database that does not answer.
@@ -32,6 +33,7 @@ Run it as a user who may create tables in the schema and publications in the dat
 itself needs much less ("walrelay migrate role"). A table that is there already is never changed.`,
 		Example: `  walrelay migrate up
   walrelay migrate up --payload bytea
+  walrelay migrate up --notify               # for RELAY_MODE=polling: commits wake the relay
   walrelay migrate print > outbox.sql        # for your own migration tool
   walrelay migrate role | psql "$DATABASE_URL"`,
 		Args: known,
@@ -42,7 +44,7 @@ itself needs much less ("walrelay migrate role"). A table that is there already 
 }
 
 func migrateUpCommand() *cobra.Command {
-	var payload string
+	var f migrateFlags
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Apply what is missing",
@@ -50,17 +52,20 @@ func migrateUpCommand() *cobra.Command {
 same time wait for each other. What was made by others is described and left as it is.
 
 jsonb is normalised by PostgreSQL (key order, spaces, duplicate keys); choose json, text or bytea
-where consumers must get the writer's bytes.`,
+where consumers must get the writer's bytes.
+
+--notify makes a trigger that wakes a relay in RELAY_MODE=polling as soon as rows are committed. It has
+a price for the writers: commits that notify wait for each other for a moment.`,
 		Args: known,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDatabase(cmd.Context(), payload, func(ctx context.Context, conn *pgx.Conn, o migrations.Options) error {
+			return withDatabase(cmd.Context(), f, func(ctx context.Context, conn *pgx.Conn, o migrations.Options) error {
 				steps, err := migrations.Up(ctx, conn, o)
 				printSteps(cmd.OutOrStdout(), steps)
-				return errors.Join(err, printServerNotes(ctx, cmd.OutOrStdout(), conn))
+				return errors.Join(err, printServerNotes(ctx, cmd.OutOrStdout(), conn, o))
 			})
 		},
 	}
-	addPayloadFlag(cmd, &payload)
+	f.add(cmd)
 	return cmd
 }
 
@@ -70,23 +75,23 @@ func migrateStatusCommand() *cobra.Command {
 		Short: "Show what is applied and what is missing; changes nothing",
 		Args:  known,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withDatabase(cmd.Context(), "", func(ctx context.Context, conn *pgx.Conn, o migrations.Options) error {
+			return withDatabase(cmd.Context(), migrateFlags{}, func(ctx context.Context, conn *pgx.Conn, o migrations.Options) error {
 				steps, err := migrations.Status(ctx, conn, o)
 				printSteps(cmd.OutOrStdout(), steps)
-				return errors.Join(err, printServerNotes(ctx, cmd.OutOrStdout(), conn))
+				return errors.Join(err, printServerNotes(ctx, cmd.OutOrStdout(), conn, o))
 			})
 		},
 	}
 }
 
 func migratePrintCommand() *cobra.Command {
-	var payload string
+	var f migrateFlags
 	cmd := &cobra.Command{
 		Use:   "print",
 		Short: "Print the SQL; needs no database",
 		Args:  known,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, o, err := migrateOptions(payload, false)
+			_, o, err := migrateOptions(f, false)
 			if err != nil {
 				return err
 			}
@@ -98,7 +103,7 @@ func migratePrintCommand() *cobra.Command {
 			return err
 		},
 	}
-	addPayloadFlag(cmd, &payload)
+	f.add(cmd)
 	return cmd
 }
 
@@ -113,12 +118,14 @@ func migrateRoleCommand() *cobra.Command {
   delete   the same, and DELETE
   keep     LOGIN REPLICATION, CONNECT, USAGE, SELECT
 
+RELAY_MODE=polling needs no REPLICATION.
+
 The publication must be there already: making one takes the owner of the table.`,
 		Example: `  walrelay migrate role | psql "$DATABASE_URL"
   RELAY_AFTER_PUBLISH=delete walrelay migrate role --name outbox_relay`,
 		Args: known,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, o, err := migrateOptions("", false)
+			cfg, o, err := migrateOptions(migrateFlags{}, false)
 			if err != nil {
 				return err
 			}
@@ -134,13 +141,20 @@ The publication must be there already: making one takes the owner of the table.`
 	return cmd
 }
 
-func addPayloadFlag(cmd *cobra.Command, payload *string) {
-	cmd.Flags().StringVar(payload, "payload", "", "type of the payload column: jsonb, json, text or bytea (default jsonb)")
+// migrateFlags are those of the commands that make or print the table.
+type migrateFlags struct {
+	payload string
+	notify  bool
+}
+
+func (f *migrateFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.payload, "payload", "", "type of the payload column: jsonb, json, text or bytea (default jsonb)")
+	cmd.Flags().BoolVar(&f.notify, "notify", false, "make the trigger that wakes a relay which polls")
 }
 
 // migrateOptions reads what a migration is about. Kafka has no part in it, so that its variables need
 // not be set; the database's only for the commands that connect.
-func migrateOptions(payload string, connects bool) (config.Config, migrations.Options, error) {
+func migrateOptions(f migrateFlags, connects bool) (config.Config, migrations.Options, error) {
 	optional := []string{"KAFKA_BROKERS"}
 	if !connects {
 		optional = append(optional, "DATABASE_URL")
@@ -153,15 +167,16 @@ func migrateOptions(payload string, connects bool) (config.Config, migrations.Op
 	if err != nil {
 		return cfg, migrations.Options{}, err
 	}
-	o := migrations.Options{Table: table, Columns: cfg.Outbox.Columns, Publication: cfg.Replication.Publication, Payload: payload}
+	o := migrations.Options{Table: table, Columns: cfg.Outbox.Columns, Publication: cfg.Replication.Publication, Payload: f.payload,
+		Notify: f.notify, Polling: cfg.Relay.Mode == relay.Polling}
 	if _, err := migrations.All(o); err != nil {
 		return cfg, o, &usageError{err}
 	}
 	return cfg, o, nil
 }
 
-func withDatabase(ctx context.Context, payload string, do func(context.Context, *pgx.Conn, migrations.Options) error) (err error) {
-	cfg, o, err := migrateOptions(payload, true)
+func withDatabase(ctx context.Context, f migrateFlags, do func(context.Context, *pgx.Conn, migrations.Options) error) (err error) {
+	cfg, o, err := migrateOptions(f, true)
 	if err != nil {
 		return err
 	}
@@ -209,11 +224,11 @@ func printSteps(w io.Writer, steps []migrations.Step) {
 	}
 }
 
-func printServerNotes(ctx context.Context, w io.Writer, conn *pgx.Conn) error {
+func printServerNotes(ctx context.Context, w io.Writer, conn *pgx.Conn, o migrations.Options) error {
 	if conn.IsClosed() {
 		return nil
 	}
-	notes, err := migrations.ServerNotes(ctx, conn)
+	notes, err := migrations.ServerNotes(ctx, conn, o)
 	if len(notes) > 0 {
 		fmt.Fprintf(w, "\nthe server needs attention:\n  %s\n", strings.Join(notes, "\n  "))
 	}

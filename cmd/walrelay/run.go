@@ -89,7 +89,7 @@ func newProcess(cfg config.Config, log *slog.Logger) (*process, error) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
 	r, err := relay.New(relay.Options{
-		Database: cfg.Database.URL, Outbox: cfg.Outbox, Replication: cfg.Replication, Router: cfg.Router,
+		Database: cfg.Database.URL, Outbox: cfg.Outbox, Replication: cfg.Replication, Polling: cfg.Polling, Router: cfg.Router,
 		Kafka: cfg.Kafka, Relay: cfg.Relay, Registry: reg, Log: log,
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"walrelay/internal/http"
 	"walrelay/outbox"
+	"walrelay/polling"
 	"walrelay/relay"
 	"walrelay/replication"
 	"walrelay/router"
@@ -29,6 +30,7 @@ type Config struct {
 	Relay       relay.Config
 	Outbox      outbox.Config
 	Replication replication.Config
+	Polling     polling.Config
 	Router      router.Config
 	Kafka       sink.Config
 	HTTP        http.Config

@@ -25,6 +25,14 @@ type Outbox struct {
 	After    checkpoint.AfterPublish
 }
 
+// DatabaseName is the name of the database that DATABASE_URL leads to.
+func (o *Outbox) DatabaseName() string {
+	if o.Database.Database != "" {
+		return o.Database.Database
+	}
+	return o.Database.User // as PostgreSQL does
+}
+
 // Server is what one look at the server and the table says, before anything is changed.
 type Server struct {
 	Version  int    // server_version_num

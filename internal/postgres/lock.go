@@ -8,9 +8,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// lockRetry is how often a standby tries to become the leader. It never waits inside SQL: a waiting
+// LockRetry is how often a standby tries to become the leader. It never waits inside SQL: a waiting
 // pg_advisory_lock would hold back the database's xmin horizon for as long (H5).
-const lockRetry = time.Second
+const LockRetry = time.Second
 
 // lockNamespace keeps walrelay's keys apart from an application's own advisory locks ("wr" in ASCII).
 const lockNamespace = 0x7772
@@ -32,7 +32,7 @@ func AwaitLock(ctx context.Context, conn *pgx.Conn, key int64, standby func()) e
 		if first {
 			standby()
 		}
-		if err := Sleep(ctx, lockRetry); err != nil {
+		if err := Sleep(ctx, LockRetry); err != nil {
 			return err
 		}
 	}
@@ -64,4 +64,11 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	case <-t.C:
 		return nil
 	}
+}
+
+// Absence is the time between two moments for the world outside. The monotonic clock stands still
+// while the machine sleeps or its hypervisor has stopped it; the wall clock is put right when it wakes.
+// One that somebody sets forward costs a new session and nothing else.
+func Absence(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }

@@ -48,8 +48,12 @@ type PoisonError struct {
 }
 
 func (e *PoisonError) Error() string {
-	text := fmt.Sprintf("event %s (row %d, position %s) cannot be published: %v; mend the cause and start walrelay again",
-		e.EventID, e.RowID, e.Position, e.Err)
+	at := ""
+	if e.Position != (outbox.Position{}) {
+		at = ", position " + e.Position.String()
+	}
+	text := fmt.Sprintf("event %s (row %d%s) cannot be published: %v; mend the cause and start walrelay again",
+		e.EventID, e.RowID, at, e.Err)
 	if e.Remedy == "" {
 		return text
 	}
@@ -57,8 +61,8 @@ func (e *PoisonError) Error() string {
 }
 func (e *PoisonError) Unwrap() error { return e.Err }
 
-// A PublishError is an event that Kafka did not take. Everything that was handed over up to Last may
-// or may not be on its topic. Alone says that nothing else was in flight, so that Row is the one.
+// A PublishError is an event that Kafka did not take. Everything that was handed over up to Row, the
+// last of them, may or may not be on its topic; Last is its place in the stream, if there is one. Alone says that nothing else was in flight, so that Row is the one.
 type PublishError struct {
 	Last  outbox.Position
 	Row   checkpoint.Row

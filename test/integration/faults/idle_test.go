@@ -2,9 +2,6 @@ package faults
 
 import (
 	"context"
-	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -67,41 +64,14 @@ func TestIdleRelayAsksLittle(t *testing.T) {
 	f.DB.Exec(t, "INSERT INTO outbox (aggregate_type, aggregate_id, event_type) VALUES ('Order', '1', 'created')")
 	f.Events(t, 1)
 	f.Settled(t)
-	busy := len(statements(t, s))
-	var idle []statement
+	busy := len(s.Statements(t, "walrelay"))
+	var idle []harness.Statement
 	await(t, "three statements were logged", func() bool {
-		idle = statements(t, s)[busy:]
+		idle = s.Statements(t, "walrelay")[busy:]
 		return len(idle) >= 3
 	})
-	if span := idle[2].at - idle[0].at; span < 2*4.9 {
+	if span := idle[2].At - idle[0].At; span < 2*4.9 {
 		t.Errorf("three statements in %.1f s: %v", span, idle)
 	}
 	r.Stop(t)
-}
-
-type statement struct {
-	at   float64 // seconds
-	text string
-}
-
-// statements are those of the relay that the server has logged.
-func statements(t *testing.T, s *harness.Server) []statement {
-	t.Helper()
-	text, err := os.ReadFile(s.Control().LogPath())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []statement
-	for line := range strings.Lines(string(text)) {
-		at, rest, found := strings.Cut(line, " walrelay|LOG:  ")
-		if !found || !strings.HasPrefix(rest, "statement:") && !strings.HasPrefix(rest, "execute ") {
-			continue
-		}
-		seconds, err := strconv.ParseFloat(at, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, statement{seconds, rest})
-	}
-	return all
 }

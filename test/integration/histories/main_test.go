@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"walrelay/internal/postgres"
 	"walrelay/outbox"
@@ -124,16 +123,6 @@ func through(p *harness.Proxy, f *fixture.Fixture) fixture.Change {
 // as connects a relay as another role.
 func as(role string) fixture.Change {
 	return func(o *relay.Options) { o.Database = strings.Replace(o.Database, "postgres@", role+"@", 1) }
-}
-
-// kafkaThrough sends a relay's connections to a cluster of one broker through the proxy.
-func kafkaThrough(p *harness.Proxy, f *fixture.Fixture) fixture.Change {
-	p.To(f.Kafka.Brokers())
-	return func(o *relay.Options) {
-		o.KafkaOpts = append(o.KafkaOpts, kgo.Dialer(func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, network, p.Addr())
-		}))
-	}
 }
 
 // refusal is the mode error that the relay ended with, whose text must hold the words.

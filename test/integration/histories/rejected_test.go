@@ -16,12 +16,13 @@ import (
 
 // H2, H19: the broker rejects a whole batch for one of its records. The innocent must get through and
 // the guilty one must be known by name; given up by an operator, it holds up nothing any more.
-func TestH19OneRecordOfABatchIsRejected(t *testing.T) {
-	t.Parallel()
-	f := fixture.New(t, fixture.Set("KAFKA_COMPRESSION", "none"))
+func TestH19OneRecordOfABatchIsRejected(t *testing.T) { eachMode(t, oneRecordIsRejected) }
+
+func oneRecordIsRejected(t *testing.T, mode string) {
+	f := fixture.New(t, fixture.Set("KAFKA_COMPRESSION", "none"), fixture.Set("RELAY_MODE", mode))
 	w := f.Writer(t)
 	kafka := harness.NewProxy(t)
-	r := f.Relay(t, kafkaThrough(kafka, f)).Ready(t)
+	r := f.Relay(t, f.KafkaThrough(kafka)).Ready(t)
 	commit(t, w, order("first"))
 	topic := f.Events(t, 1)[0].Topic
 
@@ -77,12 +78,13 @@ func TestH19OneRecordOfABatchIsRejected(t *testing.T) {
 
 // H19: a batch is too large for the broker and no record of it is. Sent again one at a time they all
 // get through, and the relay says when that is over.
-func TestH19RejectedBatchOfInnocents(t *testing.T) {
-	t.Parallel()
-	f := fixture.New(t, fixture.Set("KAFKA_COMPRESSION", "none"))
+func TestH19RejectedBatchOfInnocents(t *testing.T) { eachMode(t, innocentsAreRejected) }
+
+func innocentsAreRejected(t *testing.T, mode string) {
+	f := fixture.New(t, fixture.Set("KAFKA_COMPRESSION", "none"), fixture.Set("RELAY_MODE", mode))
 	w := f.Writer(t)
 	kafka := harness.NewProxy(t)
-	r := f.Relay(t, kafkaThrough(kafka, f)).Ready(t)
+	r := f.Relay(t, f.KafkaThrough(kafka)).Ready(t)
 	commit(t, w, order("first"))
 	limit(t, f, f.Events(t, 1)[0].Topic, "2000")
 	batch := make([]oracle.Event, 200)
@@ -100,6 +102,18 @@ func TestH19RejectedBatchOfInnocents(t *testing.T) {
 	r.Stop(t)
 	if v := oracle.Judge(w.Committed(), oracle.FromRecords(f.Events(t, 2+len(batch)))); len(v.Lost) > 0 || len(v.Phantom) > 0 {
 		t.Errorf("delivered: %d are lost, %d records are of no row", len(v.Lost), len(v.Phantom)) // order: see above
+	}
+}
+
+// eachMode runs the test with a relay that streams, and with one that polls.
+func eachMode(t *testing.T, test func(t *testing.T, mode string)) {
+	t.Helper()
+	t.Parallel()
+	for _, mode := range []string{"wal", "polling"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			test(t, mode)
+		})
 	}
 }
 

@@ -78,7 +78,7 @@ func TestH11RowIdComesBack(t *testing.T) {
 	server := harness.Fresh(t, harness.NoSync())
 	f := fixture.New(t, fixture.On(server))
 	kafka := harness.NewProxy(t)
-	r := f.Relay(t, kafkaThrough(kafka, f)).Ready(t)
+	r := f.Relay(t, f.KafkaThrough(kafka)).Ready(t)
 	w := f.Writer(t)
 	commit(t, w, order("a"))
 	confirmedAll(t, f)
