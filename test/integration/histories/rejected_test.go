@@ -52,10 +52,12 @@ func oneRecordIsRejected(t *testing.T, mode string) {
 	r = f.Relay(t).Ready(t)
 	commit(t, w, order("last"))
 	f.Settled(t)
-	if n := r.Metric(t, "walrelay_events_given_up_total"); n != 1 {
-		t.Errorf("%v events are counted as given up, want 1", n)
+	if mode == "wal" { // a poll does not come by what is marked
+		if n := r.Metric(t, "walrelay_events_given_up_total"); n != 1 {
+			t.Errorf("%v events are counted as given up, want 1", n)
+		}
+		contains(t, r.Log(), "event given up", guilty.EventID.String())
 	}
-	contains(t, r.Log(), "event given up", guilty.EventID.String())
 	r.Stop(t)
 
 	var innocent []oracle.Committed

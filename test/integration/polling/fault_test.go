@@ -149,6 +149,11 @@ func TestTakeover(t *testing.T) {
 			standby.Await(t, "standby: another relay holds the lock")
 			standby.Ready(t)
 			f.Events(t, 200)
+			tries := make(map[string]bool)
+			await(t, "the standby has tried the lock three times", func() bool {
+				tries[f.DB.Text(t, "SELECT coalesce(max(query_start)::text, '') FROM pg_stat_activity WHERE query ~ 'try_advisory_lock' AND datname = current_database() AND pid <> pg_backend_pid()")] = true
+				return len(tries) >= 3 || standby.Metric(t, "walrelay_rows_received_total") > 0
+			})
 			if n := standby.Metric(t, "walrelay_rows_received_total"); n != 0 {
 				t.Errorf("the standby has read %v rows beside the leader", n)
 			}
