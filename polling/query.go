@@ -24,7 +24,7 @@ const squeeze = 255
 //
 // A row is not passed over because somebody has locked it: a later row of its key would overtake it
 // (H10). No id is remembered as the highest that was seen: a transaction with a lower one may commit
-// later (H6). $1 are the ids that Kafka has and that could not be settled yet, $2 and $3 the bounds.
+// later. $1 are the ids that Kafka has and that could not be settled yet, $2 and $3 the bounds.
 //
 // The sum is over what the values take in storage, which reads none of them. Two columns are about the
 // statement itself: who has run it, and which table the name means now.

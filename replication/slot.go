@@ -216,6 +216,6 @@ func (s *Source) refuseRows(n int) error {
 		pgx.Identifier{s.Columns.PublishedAt}.Sanitize(), pgx.Identifier{s.Columns.PublishedAt}.Sanitize())
 	return &postgres.ModeError{
 		Reason: fmt.Sprintf("slot %q does not exist and table %s already holds %s, which a new slot would never stream", s.cfg.Slot, s.Table, count),
-		Remedy: "publish by other means what is missing on Kafka, mark it (" + mark + ") and start walrelay again",
+		Remedy: "have RELAY_MODE=polling publish them, or mark what is on Kafka already (" + mark + "), and start walrelay again",
 	}
 }

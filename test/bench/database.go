@@ -143,11 +143,11 @@ func (d *database) fill(ctx context.Context, rows, perTransaction int) error {
 	var payload float64
 	var wal string
 	err := d.conn.QueryRow(ctx, `SELECT (SELECT avg(octet_length(payload::text))::float8 FROM (SELECT payload FROM outbox LIMIT 1000) t),
-		pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), (SELECT min(confirmed_flush_lsn) FROM pg_replication_slots)))`).Scan(&payload, &wal)
+		coalesce(pg_size_pretty(pg_wal_lsn_diff(pg_current_wal_lsn(), (SELECT min(confirmed_flush_lsn) FROM pg_replication_slots))), 'nothing')`).Scan(&payload, &wal)
 	if err != nil {
 		return fmt.Errorf("look at the backlog: %w", err)
 	}
-	d.say("%d rows in transactions of %d, %.0f bytes of jsonb each, %s of WAL, in %.1f s", rows, perTransaction, payload, wal, time.Since(began).Seconds())
+	d.say("%d rows in transactions of %d, %.0f bytes of jsonb each, %s of WAL for a slot, in %.1f s", rows, perTransaction, payload, wal, time.Since(began).Seconds())
 	return nil
 }
 

@@ -28,7 +28,10 @@ func (b *bench) idle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	i, err := d.idleTurn(ctx)
+	if err := d.slots(ctx, "idle"); err != nil {
+		return errors.Join(err, d.close())
+	}
+	i, err := d.idleTurn(ctx, launch{slot: d.slot("idle"), after: "mark"})
 	if err := errors.Join(err, d.close(), execute(ctx, b.pg.SocketURL("postgres"), "DROP ROLE IF EXISTS "+idleRole)); err != nil {
 		return err
 	}
@@ -39,7 +42,7 @@ func (b *bench) idle(ctx context.Context) error {
 	return nil
 }
 
-func (d *database) idleTurn(ctx context.Context) (i idle, err error) {
+func (d *database) idleTurn(ctx context.Context, r launch) (i idle, err error) {
 	options, err := defaultOptions()
 	if err != nil {
 		return i, err
@@ -53,20 +56,18 @@ func (d *database) idleTurn(ctx context.Context) (i idle, err error) {
 			return i, fmt.Errorf("make a role for the relay: %w", err)
 		}
 	}
-	if err := d.slots(ctx, "idle"); err != nil {
-		return i, err
-	}
 	where, err := url.Parse(d.url("TCP"))
 	if err != nil {
 		return i, err
 	}
 	where.User = url.User(idleRole)
-	p, err := d.start(ctx, launch{url: where.String(), slot: d.slot("idle"), after: "mark"})
+	r.url = where.String()
+	p, err := d.start(ctx, r)
 	if err != nil {
 		return i, err
 	}
 	defer p.Kill()
-	if err := d.awaitStream(ctx, "idle", p); err != nil {
+	if err := d.awaitRelay(ctx, r, p); err != nil {
 		return i, err
 	}
 	// Not idle yet: the first look at the server belongs to the start.

@@ -20,6 +20,7 @@ const (
 
 // latency is one measurement, in milliseconds.
 type latency struct {
+	What    string      `json:"what"`
 	Rate    int         `json:"events_per_second"`
 	Seconds float64     `json:"seconds"`
 	Relay   percentiles `json:"commit_to_consumer_ms"`
@@ -40,7 +41,7 @@ func latencyTable(all []latency) table {
 			t.rows = append(t.rows, []string{strconv.Itoa(l.Rate), fmt.Sprintf("%.0f", l.Reached), what,
 				fmt.Sprintf("%.2f", p.P50), fmt.Sprintf("%.2f", p.P99), fmt.Sprintf("%.2f", p.Max), cpu})
 		}
-		row("walrelay", l.Relay, fmt.Sprintf("%.0f", l.CPU))
+		row(l.What, l.Relay, fmt.Sprintf("%.0f", l.CPU))
 		row("floor", l.Floor, "")
 		row("above the floor", percentiles{P50: l.Relay.P50 - l.Floor.P50, P99: l.Relay.P99 - l.Floor.P99, Max: l.Relay.Max - l.Floor.Max}, "")
 	}
@@ -57,6 +58,9 @@ func (b *bench) latency(ctx context.Context) error {
 		return err
 	}
 	for _, l := range b.result.Latencies {
+		if l.What != streamed {
+			continue
+		}
 		p50, p99 := published, published
 		if l.Rate == slowRate {
 			p50, p99 = atMost(0.5), atMost(3)
@@ -73,30 +77,38 @@ func (d *database) latencies(ctx context.Context) error {
 		if err := d.slots(ctx, slot); err != nil {
 			return err
 		}
-		l, err := d.measure(ctx, slot, rate)
+		l, err := d.measure(ctx, launch{url: d.url("TCP"), slot: d.slot(slot), after: "mark"}, rate)
 		if err != nil {
 			return err
 		}
-		d.say("%d commits/s (reached %.0f): p50 %.2f p99 %.2f ms; floor p50 %.2f p99 %.2f ms; relay %.0f µs CPU/event",
-			rate, l.Reached, l.Relay.P50, l.Relay.P99, l.Floor.P50, l.Floor.P99, l.CPU)
-		d.result.Latencies = append(d.result.Latencies, l)
+		l.What = streamed
+		d.sayLatency(l)
 	}
 	return nil
 }
 
+// streamed is what the relay is called in the tables, where it does not poll.
+const streamed = "walrelay"
+
+func (d *database) sayLatency(l latency) {
+	d.say("%s, %d commits/s (reached %.0f): p50 %.2f p99 %.2f ms; floor p50 %.2f p99 %.2f ms; relay %.0f µs CPU/event",
+		l.What, l.Rate, l.Reached, l.Relay.P50, l.Relay.P99, l.Floor.P50, l.Floor.P99, l.CPU)
+	d.result.Latencies = append(d.result.Latencies, l)
+}
+
 // measure commits at a steady rate and produces records of the same size in between.
-func (d *database) measure(ctx context.Context, slot string, rate int) (l latency, err error) {
-	p, err := d.start(ctx, launch{url: d.url("TCP"), slot: d.slot(slot), after: "mark"})
+func (d *database) measure(ctx context.Context, r launch, rate int) (l latency, err error) {
+	p, err := d.start(ctx, r)
 	if err != nil {
 		return l, err
 	}
 	defer p.Kill()
-	floorTopic := d.slot(slot) + ".floor"
+	floorTopic := r.slot + ".floor"
 	if err := d.topic(ctx, floorTopic); err != nil {
 		return l, err
 	}
 	defer d.forget(p.topic, floorTopic)
-	if err := d.awaitStream(ctx, slot, p); err != nil {
+	if err := d.awaitRelay(ctx, r, p); err != nil {
 		return l, err
 	}
 	length := warmUp + d.last
@@ -141,12 +153,14 @@ func (d *database) measure(ctx context.Context, slot string, rate int) (l latenc
 	return l, p.stop()
 }
 
-// awaitStream returns when the relay has taken the slot.
-func (d *database) awaitStream(ctx context.Context, slot string, p *process) error {
+// awaitRelay returns when the relay has taken the slot, or the lock of a relay that polls.
+func (d *database) awaitRelay(ctx context.Context, r launch, p *process) error {
 	for {
 		var active bool
-		if err := d.conn.QueryRow(ctx, "SELECT active FROM pg_replication_slots WHERE slot_name = $1", d.slot(slot)).Scan(&active); err != nil {
-			return fmt.Errorf("look at slot %s: %w", d.slot(slot), err)
+		err := d.conn.QueryRow(ctx, `SELECT CASE WHEN $2 THEN EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+			ELSE EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active) END`, r.slot, r.mode == polling).Scan(&active)
+		if err != nil {
+			return fmt.Errorf("look whether the relay has begun: %w", err)
 		}
 		if active {
 			return nil

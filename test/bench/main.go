@@ -2,7 +2,7 @@
 // that does nothing, what that costs, how much memory it takes at its worst, and how long an event is
 // on its way. Absolute numbers belong to the machine; the ratios are what the design promises.
 //
-//	go run ./test/bench                     everything, 500,000 rows: about ten minutes
+//	go run ./test/bench                     everything, 500,000 rows: about twelve minutes
 //	go run ./test/bench --only drain --rows 20000
 //	go run ./test/bench --only drain --profile .cache/profile
 //
@@ -50,6 +50,7 @@ func sections() []section {
 		{"outage", "the broker is away under load", (*bench).outage},
 		{"latency", "commit to consumer, beside the floor", (*bench).latency},
 		{"idle", "SQL statements of an idle relay", (*bench).idle},
+		{"polling", "RELAY_MODE=polling: a backlog, latency with NOTIFY and without, idle", (*bench).polling},
 	}
 }
 

@@ -27,6 +27,8 @@ type launch struct {
 	url   string
 	slot  string
 	after string   // keep, mark or delete
+	mode  string   // polling; empty: wal
+	env   []string // over the rest
 	self  []string // instead of the built binary: this program with these arguments
 }
 
@@ -52,6 +54,10 @@ func (b *bench) start(ctx context.Context, r launch) (*process, error) {
 	cmd.Env = append(bare(os.Environ()),
 		"DATABASE_URL="+r.url, "KAFKA_BROKERS="+b.broker.Addr(), "REPLICATION_SLOT="+r.slot, "REPLICATION_PUBLICATION="+publication,
 		"ROUTER_SERVICE="+r.service(), "RELAY_AFTER_PUBLISH="+r.after, "HTTP_ADDR=127.0.0.1:0")
+	if r.mode != "" {
+		cmd.Env = append(cmd.Env, "RELAY_MODE="+r.mode)
+	}
+	cmd.Env = append(cmd.Env, r.env...)
 	p.started = time.Now()
 	if p.Process, err = child.Start(cmd, nil, syscall.SIGKILL); err != nil {
 		return nil, err

@@ -24,6 +24,8 @@ type result struct {
 	Outage     outage    `json:"outage,omitzero"`
 	Latencies  []latency `json:"latencies,omitempty"`
 	Idle       idle      `json:"idle,omitzero"`
+	Polled     []figures `json:"polling_drains,omitempty"`
+	PollIdle   idle      `json:"polling_idle,omitzero"`
 }
 
 // bound is what a figure must reach; the zero value is none.
@@ -87,6 +89,9 @@ func (r *result) tables() []table {
 	}
 	if len(r.Big) > 0 {
 		all = append(all, drainTable("One transaction", fmt.Sprintf("%d rows in one transaction.", r.Rows), r.Big))
+	}
+	if len(r.Polled) > 0 {
+		all = append(all, drainTable("Polling", fmt.Sprintf("RELAY_MODE=polling; %d rows in transactions of %d, the same rows as above. A row that is read is settled before the next batch is.", r.Rows, perTransaction), r.Polled))
 	}
 	if r.Outage.Committed > 0 {
 		all = append(all, r.Outage.table())

@@ -9,9 +9,9 @@ import (
 	"walrelay/test/integration/fixture"
 )
 
-// H6: a row with a lower id is committed after one with a higher id was published. No mark of how high
+// H10: a row with a lower id is committed after one with a higher id was published. No mark of how high
 // the relay has got may pass over it.
-func TestH06LowerIDCommitsLater(t *testing.T) {
+func TestH10LowerIDCommitsLater(t *testing.T) {
 	t.Parallel()
 	f := polling(t)
 	early, late := f.Writer(t), f.Writer(t)
