@@ -15,9 +15,35 @@ import (
 type publisher struct {
 	router *router.Router
 	sink   *sink.Producer
+	trace  Trace // nil: nobody looks
+}
+
+// Trace is told when an event is handed over and when Kafka has acknowledged it. Both are on the way of
+// events: it returns at once. Acked comes on Kafka's goroutine.
+type Trace interface {
+	Received(outbox.EventID)
+	Acked(outbox.EventID)
+}
+
+// traced tells of one event's acknowledgement.
+type traced struct {
+	source.Acker
+	trace Trace
+	id    outbox.EventID
+}
+
+func (t traced) Acked(token uint64, err error) {
+	if err == nil {
+		t.trace.Acked(t.id)
+	}
+	t.Acker.Acked(token, err)
 }
 
 func (p *publisher) Publish(ev *outbox.Event, token uint64, to source.Acker) error {
+	if p.trace != nil {
+		p.trace.Received(ev.ID)
+		to = traced{to, p.trace, ev.ID}
+	}
 	e := p.sink.Acquire()
 	err := p.router.Route(ev, &e.Record)
 	if err == nil {

@@ -41,6 +41,7 @@ type Options struct {
 	Log         *slog.Logger
 	Dial        postgres.DialFunc // to PostgreSQL; nil: the network
 	KafkaOpts   []kgo.Opt
+	Trace       Trace // nil: none
 }
 
 // feed is where events come from: the WAL, or the table itself.
@@ -86,7 +87,7 @@ func New(o Options) (*Relay, error) {
 	}
 	r := &Relay{cfg: o.Relay, log: o.Log, metrics: newMetrics(o.Registry)}
 	r.aborted, r.abort = context.WithCancel(context.Background())
-	pub := &publisher{}
+	pub := &publisher{trace: o.Trace}
 	var err error
 	if err = r.open(o, pub); err != nil {
 		return nil, err

@@ -52,10 +52,10 @@ into a cache. Settings of the relay, the router and the log apply here too.`,
 // to show the rest.
 func startDemo(cfg config.Config, log *slog.Logger) (demo.Relay, error) {
 	limitMemory(cfg)
-	p, err := newProcess(cfg, log)
+	p, err := newProcess(cfg, log, nil)
 	if errors.Is(err, syscall.EADDRINUSE) && os.Getenv("HTTP_ADDR") == "" {
 		cfg.HTTP.Addr = "127.0.0.1:0"
-		p, err = newProcess(cfg, log)
+		p, err = newProcess(cfg, log, nil)
 	}
 	if err != nil {
 		return nil, err

@@ -89,7 +89,7 @@ Exit codes:
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{fmt.Errorf("%w\nsee: %s --help", err, cmd.CommandPath())}
 	})
-	root.AddCommand(runCommand(), demoCommand(), migrateCommand(), configCommand(), healthcheckCommand(), versionCommand())
+	root.AddCommand(runCommand(), demoCommand(), compareCommand(), tracedCommand(), migrateCommand(), configCommand(), healthcheckCommand(), versionCommand())
 	return root
 }
 

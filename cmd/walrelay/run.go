@@ -46,7 +46,7 @@ While it runs it serves on HTTP_ADDR: / (status page), /metrics, /healthz (the p
 				log.Warn(w)
 			}
 			limitMemory(cfg)
-			p, err := newProcess(cfg, log)
+			p, err := newProcess(cfg, log, nil)
 			if err != nil {
 				return err
 			}
@@ -84,13 +84,13 @@ type process struct {
 	http  *http.Server // nil: HTTP_ADDR=off
 }
 
-// newProcess makes both and takes the HTTP port. An error of the relay's is one of its configuration.
-func newProcess(cfg config.Config, log *slog.Logger) (*process, error) {
+// newProcess makes both and takes the HTTP port; trace may be nil. An error of the relay's is one of its configuration.
+func newProcess(cfg config.Config, log *slog.Logger, trace relay.Trace) (*process, error) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
 	r, err := relay.New(relay.Options{
 		Database: cfg.Database.URL, Outbox: cfg.Outbox, Replication: cfg.Replication, Polling: cfg.Polling, Router: cfg.Router,
-		Kafka: cfg.Kafka, Relay: cfg.Relay, Registry: reg, Log: log,
+		Kafka: cfg.Kafka, Relay: cfg.Relay, Registry: reg, Log: log, Trace: trace,
 	})
 	if err != nil {
 		return nil, config.Problems{err}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"walrelay/internal/usage"
 )
 
 const (
@@ -179,13 +181,13 @@ func (d *database) finish(ctx context.Context, p *process, s span, after string,
 	if err != nil {
 		return errors.Join(err, p.gone())
 	}
-	cpu, err := cpuOf(p.Pid())
+	cpu, err := usage.CPU(p.Pid())
 	if err != nil {
 		return err
 	}
 	s.last.at, s.last.cpu = at, cpu
 	f.Settled, f.CPU = s.rate(s.last), s.cpu()
-	f.Peak, err = peakOf(p.Pid())
+	f.Peak, err = usage.Peak(p.Pid())
 	return err
 }
 

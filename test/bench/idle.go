@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"walrelay/internal/usage"
 	"walrelay/migrations"
 )
 
@@ -78,7 +79,7 @@ func (d *database) idleTurn(ctx context.Context, r launch) (i idle, err error) {
 	if err != nil {
 		return i, err
 	}
-	cpu, _ := cpuOf(p.Pid())
+	cpu, _ := usage.CPU(p.Pid())
 	began := time.Now()
 	if err := sleepUntil(ctx, began.Add(2*d.last)); err != nil {
 		return i, err
@@ -87,10 +88,10 @@ func (d *database) idleTurn(ctx context.Context, r launch) (i idle, err error) {
 	if err != nil {
 		return i, err
 	}
-	used, _ := cpuOf(p.Pid())
+	used, _ := usage.CPU(p.Pid())
 	i.Seconds, i.Statements = time.Since(began).Seconds(), after-before
 	i.CPU = float64((used - cpu).Microseconds()) / 1000 / i.Seconds
-	if i.Peak, err = peakOf(p.Pid()); err != nil {
+	if i.Peak, err = usage.Peak(p.Pid()); err != nil {
 		return i, errors.Join(err, p.gone())
 	}
 	if after == 0 {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"walrelay/internal/usage"
+
 	"golang.org/x/sync/errgroup"
 )
 
@@ -124,7 +126,7 @@ func (d *database) measure(ctx context.Context, r launch, rate int) (l latency, 
 		defer cancel() // without a consumer there is nothing to wait for
 		return consume(arrived, d.broker.Addr(), map[string]*flights{p.topic: events, floorTopic: floor})
 	})
-	cpu, _ := cpuOf(p.Pid())
+	cpu, _ := usage.CPU(p.Pid())
 	writing, wctx := errgroup.WithContext(ctx)
 	writing.Go(func() error { return d.commitAll(wctx, events, rate) })
 	writing.Go(func() error { return d.produceAll(wctx, floor, floorTopic) })
@@ -141,7 +143,7 @@ func (d *database) measure(ctx context.Context, r launch, rate int) (l latency, 
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	after, cerr := cpuOf(p.Pid())
+	after, cerr := usage.CPU(p.Pid())
 	stopConsumer()
 	if err := errors.Join(err, cerr, consuming.Wait()); err != nil {
 		return l, fmt.Errorf("%w\n%s", err, p.tail())

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"walrelay/internal/usage"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
@@ -85,7 +87,7 @@ func (d *database) outageTurn(ctx context.Context) (o outage, err error) {
 	if _, err := d.awaitSettled(limited, p); err != nil {
 		return o, err
 	}
-	if o.Peak, err = peakOf(p.Pid()); err != nil {
+	if o.Peak, err = usage.Peak(p.Pid()); err != nil {
 		return o, errors.Join(err, p.gone())
 	}
 	if err := p.stop(); err != nil {

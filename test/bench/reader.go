@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"walrelay/checkpoint"
+	"walrelay/internal/usage"
 	"walrelay/replication"
 )
 
@@ -52,7 +53,7 @@ func nullReader(args []string, out io.Writer) error {
 	}
 	o.Config.Slot, o.Config.Publication = *slot, publication
 	began := time.Now()
-	before, err := cpuOf(os.Getpid())
+	before, err := usage.CPU(os.Getpid())
 	if err != nil {
 		return err
 	}
@@ -60,11 +61,11 @@ func nullReader(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	after, err := cpuOf(os.Getpid())
+	after, err := usage.CPU(os.Getpid())
 	if err != nil {
 		return err
 	}
-	peak, err := peakOf(os.Getpid())
+	peak, err := usage.Peak(os.Getpid())
 	if err != nil {
 		return err
 	}

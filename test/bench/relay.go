@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"walrelay/internal/localdev/child"
+	"walrelay/internal/usage"
 )
 
 // process is a running walrelay.
@@ -130,7 +131,7 @@ func (b *bench) follow(ctx context.Context, p *process, n int64) (span, error) {
 			return s, err
 		}
 		now := time.Now()
-		cpu, err := cpuOf(p.Pid())
+		cpu, err := usage.CPU(p.Pid())
 		if err != nil {
 			return s, errors.Join(err, p.gone())
 		}
@@ -140,7 +141,7 @@ func (b *bench) follow(ctx context.Context, p *process, n int64) (span, error) {
 		}
 		if rows >= n {
 			s.last = look
-			s.peak, err = peakOf(p.Pid())
+			s.peak, err = usage.Peak(p.Pid())
 			return s, err
 		}
 		pause := lookPause

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"walrelay/internal/localdev"
+	"walrelay/internal/usage"
 	"walrelay/test/harness/kraft"
 )
 
@@ -63,7 +64,7 @@ func (b *bench) open(ctx context.Context) (err error) {
 	if err := b.startKafka(ctx); err != nil {
 		return err
 	}
-	b.result.Machine = machine()
+	b.result.Machine = usage.Machine() + ", everything on it"
 	b.result.Rows, b.result.At = b.rows, b.began.UTC().Format(time.RFC3339)
 	b.result.Commit = commit(ctx)
 	b.say("%s, %s, on %s", b.result.PostgreSQL, b.result.Kafka, b.result.Machine)

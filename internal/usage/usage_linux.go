@@ -1,4 +1,4 @@
-package main
+package usage
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuOf is the CPU time of a process so far, to the nanosecond, by its CPU clock (clock_getcpuclockid).
-func cpuOf(pid int) (time.Duration, error) {
+// CPU is the CPU time of a process so far, to the nanosecond, by its CPU clock (clock_getcpuclockid).
+func CPU(pid int) (time.Duration, error) {
 	const schedClock = 2
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|schedClock), &t); err != nil {
@@ -20,8 +20,8 @@ func cpuOf(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// peakOf is the most memory in bytes that a process ever had resident (VmHWM).
-func peakOf(pid int) (int64, error) {
+// Peak is the most memory in bytes that a process ever had resident (VmHWM).
+func Peak(pid int) (int64, error) {
 	return kilobytes(fmt.Sprintf("/proc/%d/status", pid), "VmHWM:")
 }
 
