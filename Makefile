@@ -42,7 +42,7 @@ test-fast: ## Tests that need no server: seconds
 	$(GO) test -short $(ARGS) ./...
 
 .PHONY: chaos
-chaos: ## Ten minutes of crashes and outages: make chaos ARGS='-chaos.for=1h -chaos.seed=7'
+chaos: ## Ten minutes of crashes and outages for each mode: make chaos ARGS='-chaos.for=1h -chaos.seed=7'
 	@$(GO) run ./test/harness/cmd/up -kafka=false -postgres=false -- \
 	  $(GO) test ./test/chaos -run TestChaos -v -timeout 24h -chaos.for=10m $(ARGS)
 

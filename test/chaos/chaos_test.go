@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 var (
 	lasts = flag.Duration("chaos.for", 90*time.Second, "how long the run lasts, start and end of the servers aside")
 	seed  = flag.Uint64("chaos.seed", 0, "of the schedule; 0: a random one")
+	modes = flag.String("chaos.mode", "wal,polling", "RELAY_MODE; one run for each")
 	only  = flag.String("chaos.only", "", "regular expression of the kinds of faults; all where empty")
 )
 
@@ -32,6 +34,12 @@ const (
 func TestMain(m *testing.M) { os.Exit(fixture.Run(m)) }
 
 func TestChaos(t *testing.T) {
+	for mode := range strings.SplitSeq(*modes, ",") {
+		t.Run(mode, func(t *testing.T) { chaos(t, mode) })
+	}
+}
+
+func chaos(t *testing.T, mode string) {
 	if *seed == 0 {
 		*seed = rand.Uint64N(1_000_000) + 1
 	}
@@ -40,7 +48,7 @@ func TestChaos(t *testing.T) {
 		t.Fatal(err)
 	}
 	var chosen []fault
-	for _, f := range kinds() {
+	for _, f := range kinds(mode) {
 		if which.MatchString(f.kind) {
 			chosen = append(chosen, f)
 		}
@@ -59,9 +67,9 @@ func TestChaos(t *testing.T) {
 	major := majors[rand.New(rand.NewPCG(*seed, 0)).IntN(len(majors))]
 	server := harness.Fresh(t, harness.Major(major))
 	servers := fmt.Sprintf("PostgreSQL %d, %s", major, kafka.What)
-	w := newWorld(t, *seed, server, kafka)
+	w := newWorld(t, mode, *seed, server, kafka)
 	w.long, w.until = *lasts >= longRun || *only != "", w.began.Add(*lasts-reserve)
-	w.log("seed %d: %s", w.seed, servers)
+	w.log("RELAY_MODE=%s, seed %d: %s", mode, w.seed, servers)
 	w.begin()
 	plan := schedule{seed: w.seed, long: w.long, kinds: chosen}
 	whole := w.calm()

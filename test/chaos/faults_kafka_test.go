@@ -12,21 +12,21 @@ import (
 
 func kafkaFaults() []fault {
 	all := []fault{
-		{"broker kill -9", always, func(w *world, r *rand.Rand) {
+		{"broker kill -9", always, false, func(w *world, r *rand.Rand) {
 			d := w.between(r, 0, 20*time.Second)
 			w.inject("broker kill -9", "away for %v and its start", d.Round(time.Millisecond))
 			w.f.Kafka.Kill(w.t)
 			w.hold(r, d)
 			w.f.Kafka.Start(w.t)
 		}},
-		{"broker restart", long, func(w *world, r *rand.Rand) {
+		{"broker restart", long, false, func(w *world, r *rand.Rand) {
 			d := w.between(r, 0, 5*time.Second)
 			w.inject("broker restart", "in order, away for %v and its start", d.Round(time.Millisecond))
 			w.f.Kafka.Stop(w.t)
 			w.hold(r, d)
 			w.f.Kafka.Start(w.t)
 		}},
-		{"topic deleted", long, deleteTopic},
+		{"topic deleted", long, false, deleteTopic},
 	}
 	return append(all, lineFaults("Kafka", func(w *world) *harness.Proxy { return w.f.Kafka.Proxy })...)
 }

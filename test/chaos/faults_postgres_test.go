@@ -22,29 +22,29 @@ const (
 
 func postgresFaults() []fault {
 	all := []fault{
-		{"walsender terminated", always, func(w *world, _ *rand.Rand) {
+		{"walsender terminated", always, true, func(w *world, _ *rand.Rand) {
 			w.inject("walsender terminated", "")
 			w.cutOff(walsender)
 		}},
-		{"SQL backend terminated", short, func(w *world, _ *rand.Rand) {
+		{"SQL backend terminated", short, false, func(w *world, _ *rand.Rand) {
 			w.inject("SQL backend terminated", "")
 			w.cutOff(sqlClient)
 		}},
-		{"PostgreSQL fast restart", always, func(w *world, r *rand.Rand) { w.restartPostgres(r, localdev.Fast) }},
-		{"PostgreSQL immediate restart", short, func(w *world, r *rand.Rand) { w.restartPostgres(r, localdev.Immediate) }},
-		{"outbox locked", short, func(w *world, r *rand.Rand) {
+		{"PostgreSQL fast restart", always, false, func(w *world, r *rand.Rand) { w.restartPostgres(r, localdev.Fast) }},
+		{"PostgreSQL immediate restart", short, false, func(w *world, r *rand.Rand) { w.restartPostgres(r, localdev.Immediate) }},
+		{"outbox locked", short, false, func(w *world, r *rand.Rand) {
 			mode := []string{"ACCESS EXCLUSIVE", "EXCLUSIVE", "SHARE"}[r.IntN(3)]
 			d := w.between(r, 5*time.Second, 25*time.Second)
 			w.inject("outbox locked", "%s for %v", mode, d.Round(time.Millisecond))
 			w.holdOpen(r, d, "LOCK TABLE outbox IN "+mode+" MODE")
 		}},
-		{"rows locked", short, func(w *world, r *rand.Rand) {
+		{"rows locked", short, false, func(w *world, r *rand.Rand) {
 			d := w.between(r, 5*time.Second, 15*time.Second)
 			w.inject("rows locked", "the newest 100 for %v", d.Round(time.Millisecond))
 			w.holdOpen(r, d, "SELECT id FROM outbox ORDER BY id DESC LIMIT 100 FOR UPDATE")
 		}},
-		{"long transaction", short, longTransaction},
-		{"services cut off", short, func(w *world, r *rand.Rand) {
+		{"long transaction", short, false, longTransaction},
+		{"services cut off", short, false, func(w *world, r *rand.Rand) {
 			n := 5 + r.IntN(20)
 			w.inject("services cut off", "%d times: answers to COMMIT are lost", n)
 			for range n {
@@ -124,21 +124,21 @@ func longTransaction(w *world, r *rand.Rand) {
 // lineFaults are those of the line between the relay and a server.
 func lineFaults(what string, line func(*world) *harness.Proxy) []fault {
 	return []fault{
-		{what + ": latency", short, func(w *world, r *rand.Rand) {
+		{what + ": latency", short, false, func(w *world, r *rand.Rand) {
 			delay, d := time.Duration(10+r.IntN(90))*time.Millisecond, w.between(r, 5*time.Second, 15*time.Second)
 			w.inject(what+": latency", "%v for %v", delay, d.Round(time.Millisecond))
 			line(w).Delay(delay)
 			w.hold(r, d)
 			line(w).Delay(0)
 		}},
-		{what + ": bandwidth", short, func(w *world, r *rand.Rand) {
+		{what + ": bandwidth", short, false, func(w *world, r *rand.Rand) {
 			rate, d := 400_000+r.IntN(600_000), w.between(r, 5*time.Second, 15*time.Second)
 			w.inject(what+": bandwidth", "%d bytes/s for %v", rate, d.Round(time.Millisecond))
 			line(w).Rate(rate)
 			w.hold(r, d)
 			line(w).Rate(0)
 		}},
-		{what + ": half-open", short, func(w *world, r *rand.Rand) {
+		{what + ": half-open", short, false, func(w *world, r *rand.Rand) {
 			d := w.between(r, 5*time.Second, 30*time.Second)
 			cut := r.IntN(2) == 0
 			w.inject(what+": half-open", "for %v, then cut: %v", d.Round(time.Millisecond), cut)
@@ -149,7 +149,7 @@ func lineFaults(what string, line func(*world) *harness.Proxy) []fault {
 			}
 			line(w).Resume()
 		}},
-		{what + ": reset", short, func(w *world, r *rand.Rand) {
+		{what + ": reset", short, false, func(w *world, r *rand.Rand) {
 			d := w.between(r, 0, 10*time.Second)
 			w.inject(what+": reset", "connections refused for %v", d.Round(time.Millisecond))
 			line(w).Refuse()

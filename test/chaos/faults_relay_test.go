@@ -7,15 +7,15 @@ import (
 
 func relayFaults() []fault {
 	return []fault{
-		{"kill -9", always, func(w *world, _ *rand.Rand) {
+		{"kill -9", always, false, func(w *world, _ *rand.Rand) {
 			w.inject("kill -9", "")
 			w.kill()
 		}},
-		{"SIGTERM", always, func(w *world, _ *rand.Rand) {
+		{"SIGTERM", always, false, func(w *world, _ *rand.Rand) {
 			w.inject("SIGTERM", "")
 			w.terminate(true)
 		}},
-		{"kill -9 in a row", short, func(w *world, r *rand.Rand) {
+		{"kill -9 in a row", short, false, func(w *world, r *rand.Rand) {
 			for range 2 + r.IntN(4) {
 				d := time.Duration(r.Int64N(int64(time.Second)))
 				w.inject("kill -9", "%v after it was started", d.Round(time.Millisecond))
@@ -24,7 +24,7 @@ func relayFaults() []fault {
 			}
 		}},
 		// Longer than wal_sender_timeout, as the relay sets it, and than its own lease: 15 s.
-		{"SIGSTOP", short, func(w *world, r *rand.Rand) {
+		{"SIGSTOP", short, false, func(w *world, r *rand.Rand) {
 			d := w.between(r, 16*time.Second, 22*time.Second)
 			w.inject("SIGSTOP", "for %v", d.Round(time.Millisecond))
 			w.relay.Pause(w.t)

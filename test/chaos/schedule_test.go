@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -11,6 +12,7 @@ import (
 type fault struct {
 	kind  string
 	needs needs
+	slot  bool // it is about the slot or its stream
 	run   func(w *world, r *rand.Rand)
 }
 
@@ -23,11 +25,15 @@ const (
 	long                // more than that, so that only long runs have it
 )
 
-func kinds() []fault {
+// polling is the mode that has no slot.
+const polling = "polling"
+
+func kinds(mode string) []fault {
 	all := relayFaults()
 	all = append(all, postgresFaults()...)
 	all = append(all, kafkaFaults()...)
-	return append(all, operatorFaults()...)
+	all = append(all, operatorFaults()...)
+	return slices.DeleteFunc(all, func(f fault) bool { return f.slot && mode == polling })
 }
 
 // schedule gives out every kind once, in random order, then every kind again. In a short run those that
@@ -88,7 +94,12 @@ func (w *world) hold(r *rand.Rand, d time.Duration) {
 			w.inject("SIGTERM", "meanwhile")
 			w.terminate(false)
 		case 2:
-			if w.f.DB.Server.Control().Running() {
+			switch {
+			case !w.f.DB.Server.Control().Running():
+			case w.mode == polling:
+				w.inject("SQL backend terminated", "meanwhile")
+				w.cutOff(sqlClient)
+			default:
 				w.inject("walsender terminated", "meanwhile")
 				w.cutOff(walsender)
 			}

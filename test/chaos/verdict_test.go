@@ -166,7 +166,7 @@ func (w *world) report(v verdict, servers string) {
 		faults = append(faults, fmt.Sprintf("%s %d", kind, w.faults[kind]))
 	}
 	records := len(l.mu.consumed)
-	fmt.Fprintf(w.out, "\nseed %d: %s, %v\n", w.seed, servers, time.Since(w.began).Round(time.Second))
+	fmt.Fprintf(w.out, "\nRELAY_MODE=%s, seed %d: %s, %v\n", w.mode, w.seed, servers, time.Since(w.began).Round(time.Second))
 	fmt.Fprintf(w.out, "  %d faults: %s\n", total, strings.Join(faults, ", "))
 	fmt.Fprintf(w.out, "  %d events written, %d records on Kafka, %d relays started\n", len(l.mu.order), records, len(w.starts))
 	fmt.Fprintf(w.out, "  unknown outcomes: %d rows whose COMMIT was not answered were committed, %d were not\n", l.mu.unknown.committed, l.mu.unknown.not)
@@ -183,6 +183,9 @@ func (w *world) report(v verdict, servers string) {
 		nothingDropped:    "each exit named its reason and its remedy",
 		harmless:          "every server stopped when asked",
 	}
+	if w.mode == polling {
+		notes[noEarlyAck] = "there is no slot"
+	}
 	for _, promise := range []string{delivered, noEarlyAck, ordered, boundedDuplicates, faithful, progress, boundedMemory, nothingDropped, harmless} {
 		state := "held"
 		for _, b := range w.mu.broken {
@@ -194,6 +197,6 @@ func (w *world) report(v verdict, servers string) {
 		fmt.Fprintf(w.out, "  %-18s %-6s %s\n", promise, state, notes[promise])
 	}
 	if w.t.Failed() {
-		w.t.Logf("the same schedule again: go test ./test/chaos -v -timeout 1h -chaos.seed=%d -chaos.for=%v", w.seed, *lasts)
+		w.t.Logf("the same schedule again: go test ./test/chaos -v -timeout 1h -chaos.mode=%s -chaos.seed=%d -chaos.for=%v", w.mode, w.seed, *lasts)
 	}
 }

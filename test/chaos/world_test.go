@@ -36,6 +36,7 @@ const (
 // world is everything in one run. Its methods are for the test's goroutine, if they do not say otherwise.
 type world struct {
 	t     *testing.T
+	mode  string // RELAY_MODE
 	out   io.Writer
 	f     *fixture.Fixture
 	seed  uint64
@@ -76,10 +77,10 @@ type world struct {
 // violation is a promise of DESIGN.md section 1 that was seen broken.
 type violation struct{ promise, story string }
 
-func newWorld(t *testing.T, seed uint64, server *harness.Server, kafka *harness.Cluster) *world {
+func newWorld(t *testing.T, mode string, seed uint64, server *harness.Server, kafka *harness.Cluster) *world {
 	t.Helper()
-	w := &world{t: t, out: t.Output(), seed: seed, began: time.Now(), faults: map[string]int{}}
-	w.f = fixture.New(t, fixture.On(server), fixture.To(kafka))
+	w := &world{t: t, mode: mode, out: t.Output(), seed: seed, began: time.Now(), faults: map[string]int{}}
+	w.f = fixture.New(t, fixture.On(server), fixture.To(kafka), fixture.Set("RELAY_MODE", mode), fixture.Notify())
 	var relayTo string
 	w.pg, relayTo = before(t, w.f.DB.URL())
 	w.f.Setenv("DATABASE_URL", relayTo)
@@ -127,7 +128,9 @@ func (w *world) begin() {
 	w.relay.Ready(w.t)
 	w.readOrders()
 	w.readAudit()
-	w.group.Go(func() error { return w.watch(w.ctx) })
+	if w.mode != polling { // there is no position to be told too early
+		w.group.Go(func() error { return w.watch(w.ctx) })
+	}
 	w.slow = w.writer()
 	for n := range writers {
 		writer := w.writer()
@@ -266,12 +269,32 @@ func (w *world) marked(events []*event) (all []*event) {
 
 // confirmed waits until the slot has confirmed everything that is committed now, and notes it.
 func (w *world) confirmed(ctx context.Context) bool {
+	if w.mode == polling {
+		return w.settled(ctx)
+	}
 	n := w.ledger.committed()
 	written := w.f.DB.Text(w.t, "SELECT pg_current_wal_lsn()")
 	err := until(ctx, "the slot has confirmed "+written, func() (bool, string) {
 		w.lives()
 		slot := w.f.DB.Text(w.t, fmt.Sprintf("SELECT coalesce((SELECT (confirmed_flush_lsn >= '%s') || ' ' || confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '%s'), 'no slot')", written, w.f.Slot))
 		return strings.HasPrefix(slot, "t"), slot
+	})
+	if err != nil {
+		w.broke(progress, "%v\n%s", err, tail(w.relay.Log()))
+		return false
+	}
+	w.ledger.confirmed(n)
+	return true
+}
+
+// settled is confirmed where the table is all that a relay goes by: what is unmarked now is marked later.
+func (w *world) settled(ctx context.Context) bool {
+	n := w.ledger.committed()
+	ids := w.f.DB.Text(w.t, "SELECT coalesce(string_agg(id::text, ','), '0') FROM outbox WHERE published_at IS NULL")
+	err := until(ctx, "rows are marked", func() (bool, string) {
+		w.lives()
+		left := w.f.DB.Text(w.t, "SELECT count(*) FROM outbox WHERE published_at IS NULL AND id IN ("+ids+")")
+		return left == "0", left + " are not"
 	})
 	if err != nil {
 		w.broke(progress, "%v\n%s", err, tail(w.relay.Log()))
