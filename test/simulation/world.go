@@ -345,20 +345,27 @@ func (w *world) imageOf(age time.Duration) *pgfake.Image {
 	return nil
 }
 
+// foresee notes what must be known of rows when the relay has them, which may be before the commit returns.
+func (w *world) foresee(rows []pgfake.Row, poison outbox.EventID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if poison != (outbox.EventID{}) {
+		w.poison[poison] = true
+	}
+	for _, r := range rows {
+		w.row = max(w.row, int64(len(r.Payload)))
+	}
+}
+
 // committed notes a transaction; nil is one that a crash has rolled back.
-func (w *world) committed(a Write, txn *pgfake.Txn, poison outbox.EventID) {
+func (w *world) committed(txn *pgfake.Txn, poison outbox.EventID) {
 	if txn == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	none := outbox.EventID{}
-	if poison != none {
-		w.poison[poison] = true
-	}
 	rows := txn.Rows()
 	for i, r := range rows {
-		w.row = max(w.row, int64(len(r.Payload)))
 		if r.Relation == "" && r.EventID != poison && (i < 3 || i > len(rows)-3) {
 			w.recent = append(w.recent, r.ID)
 		}

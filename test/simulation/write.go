@@ -96,13 +96,14 @@ func (a Write) do(w *world) {
 	if a.Poison == Refused {
 		w.refuse(poison)
 	}
+	w.foresee(rows, poison)
 	tx := w.pg.Begin()
 	half := len(rows) / 2
 	tx.Insert(rows[:half]...)
 	if a.How == Slow {
 		w.later(holdFor, func() {
 			tx.Insert(rows[half:]...)
-			w.committed(a, tx.Commit(), poison)
+			w.committed(tx.Commit(), poison)
 		})
 		return
 	}
@@ -111,13 +112,13 @@ func (a Write) do(w *world) {
 	case Aborted:
 		tx.Abort()
 	case Hidden:
-		w.committed(a, tx.CommitHidden(), poison)
+		w.committed(tx.CommitHidden(), poison)
 		w.later(holdFor, tx.Show)
 	case Async:
-		w.committed(a, tx.CommitAsync(), poison)
+		w.committed(tx.CommitAsync(), poison)
 		w.later(200*time.Millisecond, w.pg.Flush)
 	default:
-		w.committed(a, tx.Commit(), poison)
+		w.committed(tx.Commit(), poison)
 	}
 }
 
