@@ -74,9 +74,9 @@ func (p *Producer) newClient() (*kgo.Client, error) {
 	return client, nil
 }
 
-// connect is how the client gets to a broker, and in. Every client of a producer shares it, and so what
+// Connect is how a client gets to a broker, and in. Every client of a producer shares it, and so what
 // was last read from files or got as a token.
-func (c Config) connect(log *slog.Logger) ([]kgo.Opt, error) {
+func (c Config) Connect(log *slog.Logger) ([]kgo.Opt, error) {
 	var opts []kgo.Opt
 	if c.TLS.Enabled {
 		certificates, err := newCertificates(c.TLS, log)

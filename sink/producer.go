@@ -72,7 +72,7 @@ func New(cfg Config, reg prometheus.Registerer, log *slog.Logger, opts ...kgo.Op
 	p.ended = ended
 	p.ages.slots[0].since.Store(time.Now().UnixNano())
 	p.reach = newReach(&p.cfg, log)
-	connect, err := cfg.connect(log)
+	connect, err := cfg.Connect(log)
 	if err != nil {
 		return nil, err
 	}

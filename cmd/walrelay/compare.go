@@ -125,7 +125,11 @@ func (f *compareFlags) run(ctx context.Context, stdout, stderr io.Writer) (err e
 		return fmt.Errorf("find this program: %w", err)
 	}
 	f.Database, f.Brokers, f.Environ = cfg.Database.URL, strings.Join(cfg.Kafka.Brokers, ","), environ
-	f.Kafka = []kgo.Opt{kgo.SeedBrokers(cfg.Kafka.Brokers...), kgo.ClientID(cfg.Kafka.ClientID)}
+	connect, err := cfg.Kafka.Connect(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return config.Problems{err}
+	}
+	f.Kafka = append(connect, kgo.SeedBrokers(cfg.Kafka.Brokers...), kgo.ClientID(cfg.Kafka.ClientID))
 	f.Relay, f.Modes = []string{self, tracedName}, f.modes
 	report, err := compare.Run(ctx, f.Options)
 	f.Status("")
@@ -204,6 +208,8 @@ const tracedName = "run-traced"
 func tracedCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: tracedName, Hidden: true, Args: known,
+		Short: "Relay as run does, for compare",
+		Long:  "Relays as run does, and writes to file descriptor 3 when each event came by. compare starts it.",
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			cfg, _, err := config.Load(os.Environ())
 			if err != nil {
