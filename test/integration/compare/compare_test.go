@@ -134,4 +134,3 @@ func gone(t *testing.T, f *fixture.Fixture) {
 		}
 	}
 }
-
