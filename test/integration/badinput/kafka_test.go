@@ -188,6 +188,8 @@ func TestPoisonRowWithoutMark(t *testing.T) {
 	if advance == "" {
 		t.Fatalf("no statement that gives the event up in: %s", message)
 	}
+	// The server notices a moment later that the relay has left the slot.
+	f.DB.Eventually(fixture.Within(t, fixture.Limit), t, "f", "SELECT active FROM pg_replication_slots WHERE slot_name = '"+f.Slot+"'")
 	f.DB.Exec(t, advance)
 	r = run(t, f.Environ())
 	f.Events(t, 2)
