@@ -183,20 +183,33 @@ func (m *measurement) dropSlot(ctx context.Context, conn *pgx.Conn) error {
 
 // baseline is what the writers cost by themselves, for a quarter of the time.
 func (m *measurement) baseline(ctx context.Context) (Result, error) {
-	length := max(2*time.Second, m.o.For/4)
-	before, err := m.cost(ctx)
+	before, err := m.count(ctx)
 	if err != nil {
 		return Result{}, err
 	}
-	if err := m.write(ctx, time.Now(), length); err != nil {
+	from, err := m.position(ctx)
+	if err != nil {
 		return Result{}, err
 	}
-	cost, err := m.spent(ctx, before, m.journal.count())
-	return Result{Mode: "writers alone", Events: m.journal.count(), Cost: cost}, err
+	if err := m.write(ctx, time.Now(), max(2*time.Second, m.o.For/4)); err != nil {
+		return Result{}, err
+	}
+	to, err := m.position(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	r := Result{Mode: "writers alone", Events: m.journal.count()}
+	r.Cost, err = m.spent(ctx, before)
+	r.Cost.WAL = float64(to-from) / float64(max(1, r.Events))
+	return r, err
 }
 
 // relayed starts the relay, has the load pass through it, and stops it.
 func (m *measurement) relayed(ctx context.Context) (result Result, err error) {
+	before, err := m.count(ctx)
+	if err != nil {
+		return result, err
+	}
 	p, trace, err := m.start()
 	if err != nil {
 		return result, err
@@ -219,8 +232,11 @@ func (m *measurement) relayed(ctx context.Context) (result Result, err error) {
 	if err != nil {
 		return result, err
 	}
+	wal := result.Cost.WAL
+	result.Cost, err = m.spent(ctx, before)
+	result.Cost.WAL = wal
 	result.fill(m.journal, result.from)
-	return result, nil
+	return result, err
 }
 
 // start runs the relay with its trace in a pipe.
@@ -250,7 +266,7 @@ func (m *measurement) load(ctx context.Context, p *child.Process) (r Result, err
 	if err := m.warm(ctx, p); err != nil {
 		return r, err
 	}
-	before, err := m.cost(ctx)
+	from, err := m.position(ctx)
 	if err != nil {
 		return r, err
 	}
@@ -289,7 +305,8 @@ func (m *measurement) load(ctx context.Context, p *child.Process) (r Result, err
 	r.Rate = float64(r.Events) / took.Seconds()
 	r.CPU = float64((after - cpu).Microseconds()) / float64(max(1, r.Events))
 	r.Peak, _ = usage.Peak(p.Pid())
-	r.Cost, err = m.spent(ctx, before, r.Events)
+	to, err := m.position(ctx)
+	r.Cost.WAL = float64(to-from) / float64(max(1, r.Events))
 	return r, err
 }
 
