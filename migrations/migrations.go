@@ -41,6 +41,8 @@ type Options struct {
 	// Polling is RELAY_MODE=polling: nothing is streamed, so the role needs no REPLICATION and the server no
 	// logical replication.
 	Polling bool
+	// Retention is OUTBOX_RETENTION: the role deletes what was published long ago.
+	Retention bool
 }
 
 // Migration is one numbered file, rendered.
@@ -64,7 +66,7 @@ type view struct {
 	Publication, PublicationSQL string
 	RoleName, Role, RoleLiteral string
 	AfterPublish                string
-	Polling                     bool
+	Polling, Retention          bool
 }
 
 func newView(o Options) (view, error) {
@@ -235,7 +237,7 @@ func Role(o Options, role, afterPublish string) (string, error) {
 		return "", fmt.Errorf("after publish %q: choose mark, delete or keep", afterPublish)
 	}
 	v.RoleName, v.Role, v.RoleLiteral = role, quote(role), literal(role)
-	v.AfterPublish, v.Polling = afterPublish, o.Polling
+	v.AfterPublish, v.Polling, v.Retention = afterPublish, o.Polling, o.Retention
 	source, err := files.ReadFile("role.sql")
 	if err != nil {
 		return "", err

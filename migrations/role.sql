@@ -32,7 +32,11 @@ grant select, update ({{.Col.PublishedAt}}), delete on {{.TableSQL}} to {{.Role}
 {{- else}}
 
 -- mark: {{.Col.PublishedAt}} is the one column that it may write.
+{{- if .Retention}} OUTBOX_RETENTION deletes.
+grant delete on {{.TableSQL}} to {{.Role}};
+{{- else}}
 revoke delete on {{.TableSQL}} from {{.Role}};
+{{- end}}
 grant select, update ({{.Col.PublishedAt}}) on {{.TableSQL}} to {{.Role}};
 {{- end}}
 

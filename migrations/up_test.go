@@ -259,9 +259,10 @@ func TestRoleIsEnoughAndNoMore(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, mode := range []string{"mark in polling", "delete", "keep", "mark"} {
-		after, _, polling := strings.Cut(mode, " ")
-		o.Polling = polling
+	for _, mode := range []string{"mark in polling", "mark with retention", "delete", "keep", "mark"} {
+		after, how, _ := strings.Cut(mode, " ")
+		polling := how == "in polling"
+		o.Polling, o.Retention = polling, how == "with retention"
 		sql, err := Role(o, role, after)
 		if err != nil {
 			t.Fatal(err)
@@ -273,7 +274,7 @@ func TestRoleIsEnoughAndNoMore(t *testing.T) {
 			`select count(*) from outbox where published_at is null`:                          true,
 			`select id from outbox for update skip locked`:                                    mode != "keep",
 			`update outbox set published_at = now() where published_at is null`:               mode != "keep",
-			`delete from outbox where id < 0`:                                                 mode == "delete",
+			`delete from outbox where id < 0`:                                                 mode == "delete" || o.Retention,
 			`update outbox set payload = '{}'`:                                                false,
 			`insert into outbox (aggregate_type, aggregate_id, event_type) values ('','','')`: false,
 			`truncate outbox`:                            false,

@@ -83,16 +83,12 @@ const (
 
 // New checks the options, of which AfterPublish is mark or delete. It opens nothing.
 func New(o Options) (*Source, error) {
-	db, err := postgres.ParseDatabase(o.Database, o.Dial)
+	table, err := postgres.NewOutbox(o.Database, o.Outbox, o.AfterPublish, o.Dial)
 	if err != nil {
 		return nil, err
 	}
-	table, err := outbox.ParseTable(o.Outbox.Table)
-	if err != nil {
-		return nil, fmt.Errorf("OUTBOX_TABLE: %w", err)
-	}
 	s := &Source{
-		cfg: o.Config, Outbox: postgres.Outbox{Database: db, Table: table, Columns: o.Outbox.Columns, After: o.AfterPublish},
+		cfg: o.Config, Outbox: table,
 		pub: o.Publisher, rowLimit: o.RowLimit, log: o.Log,
 	}
 	s.state.Store(&State{Phase: PhaseStopped, Since: time.Now()})

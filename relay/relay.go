@@ -66,6 +66,7 @@ type Relay struct {
 	source  feed
 	wal     *replication.Source // nil: it polls
 	poll    *polling.Source     // nil: it streams
+	old     *retention          // nil: published rows stay
 	sink    *sink.Producer
 	metrics *metrics
 	abort   context.CancelFunc
@@ -99,7 +100,10 @@ func New(o Options) (*Relay, error) {
 		return nil, err
 	}
 	r.sink = pub.sink
-	return r, nil
+	if o.Relay.Retention > 0 {
+		r.old, err = newRetention(o, r.leads)
+	}
+	return r, err
 }
 
 // open makes the source that RELAY_MODE names. It opens no connection.
@@ -149,7 +153,13 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 		return err
 	})
+	tidying, endRetention := context.WithCancel(soft)
+	defer endRetention()
+	if r.old != nil {
+		group.Go(func() error { r.old.run(tidying); return nil })
+	}
 	err := r.supervise(soft, hard)
+	endRetention()
 	endSink()
 	if serr := group.Wait(); serr != nil {
 		err = serr // it is why the sessions were ended
@@ -163,6 +173,14 @@ func (r *Relay) Run(ctx context.Context) error {
 	}
 	r.sink.Close(closing)
 	return err
+}
+
+// leads says whether this relay is the one that reads the table now.
+func (r *Relay) leads() bool {
+	if r.poll != nil {
+		return r.poll.State().Phase == polling.PhasePolling
+	}
+	return r.wal.State().Phase == replication.PhaseStreaming
 }
 
 // Abort ends an orderly stop at once.

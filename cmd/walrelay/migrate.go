@@ -118,7 +118,7 @@ func migrateRoleCommand() *cobra.Command {
   delete   the same, and DELETE
   keep     LOGIN REPLICATION, CONNECT, USAGE, SELECT
 
-RELAY_MODE=polling needs no REPLICATION.
+RELAY_MODE=polling needs no REPLICATION; OUTBOX_RETENTION needs DELETE.
 
 The publication must be there already: making one takes the owner of the table.`,
 		Example: `  walrelay migrate role | psql "$DATABASE_URL"
@@ -168,7 +168,7 @@ func migrateOptions(f migrateFlags, connects bool) (config.Config, migrations.Op
 		return cfg, migrations.Options{}, err
 	}
 	o := migrations.Options{Table: table, Columns: cfg.Outbox.Columns, Publication: cfg.Replication.Publication, Payload: f.payload,
-		Notify: f.notify, Polling: cfg.Relay.Mode == relay.Polling}
+		Notify: f.notify, Polling: cfg.Relay.Mode == relay.Polling, Retention: cfg.Relay.Retention > 0}
 	if _, err := migrations.All(o); err != nil {
 		return cfg, o, &usageError{err}
 	}

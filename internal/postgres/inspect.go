@@ -25,6 +25,19 @@ type Outbox struct {
 	After    checkpoint.AfterPublish
 }
 
+// NewOutbox reads where the table is. It opens nothing.
+func NewOutbox(database string, cfg outbox.Config, after checkpoint.AfterPublish, dial DialFunc) (Outbox, error) {
+	db, err := ParseDatabase(database, dial)
+	if err != nil {
+		return Outbox{}, err
+	}
+	table, err := outbox.ParseTable(cfg.Table)
+	if err != nil {
+		return Outbox{}, fmt.Errorf("OUTBOX_TABLE: %w", err)
+	}
+	return Outbox{Database: db, Table: table, Columns: cfg.Columns, After: after}, nil
+}
+
 // DatabaseName is the name of the database that DATABASE_URL leads to.
 func (o *Outbox) DatabaseName() string {
 	if o.Database.Database != "" {
