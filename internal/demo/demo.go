@@ -20,6 +20,7 @@ import (
 	"walrelay/internal/localdev"
 	"walrelay/migrations"
 	"walrelay/outbox"
+	relaying "walrelay/relay"
 )
 
 // database is the name of the demo's database, and therefore the {service} of its topics.
@@ -162,7 +163,8 @@ func makeTables(ctx context.Context, conn *pgx.Conn, cfg config.Config) error {
 	if _, err := conn.Exec(ctx, "create schema if not exists "+pgx.Identifier{table.Schema}.Sanitize()); err != nil {
 		return fmt.Errorf("create the schema of the outbox: %w", err)
 	}
-	o := migrations.Options{Table: table, Columns: cfg.Outbox.Columns, Publication: cfg.Replication.Publication}
+	o := migrations.Options{Table: table, Columns: cfg.Outbox.Columns, Publication: cfg.Replication.Publication,
+		Notify: cfg.Relay.Mode == relaying.Polling}
 	if _, err := migrations.Up(ctx, conn, o); err != nil {
 		return err
 	}
@@ -213,9 +215,13 @@ func show(ctx context.Context, o Options, cfg config.Config, conn *pgx.Conn, v *
 			return err
 		}
 		events.await(running, drainWait)
-		lag, err := slotLag(running, conn, cfg.Replication.Slot)
-		if err != nil {
-			return err
+		lag := "none: RELAY_MODE=polling has no slot"
+		if cfg.Relay.Mode == relaying.WAL {
+			bytes, err := slotLag(running, conn, cfg.Replication.Slot)
+			if err != nil {
+				return err
+			}
+			lag = size(bytes)
 		}
 		v.summary(events.totals(), lag)
 		return nil

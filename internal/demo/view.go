@@ -101,7 +101,7 @@ func (v *view) event(a arrival, latency time.Duration, warmUp bool) {
 	fmt.Fprintln(v.out)
 }
 
-func (v *view) summary(t totals, lag int64) {
+func (v *view) summary(t totals, lag string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	verdict := v.paint(green, fmt.Sprintf("%d lost, %d duplicates", t.lost, t.repeated))
@@ -113,7 +113,7 @@ func (v *view) summary(t totals, lag int64) {
 		{"events", fmt.Sprintf("%d from %s: %s", t.events, transactions(t.transactions), verdict)},
 		{"rolled back", fmt.Sprintf("%s, of whose events %d were seen", transactions(t.declined), t.phantoms)},
 		{"latency", fmt.Sprintf("p50 %s, p99 %s of %d, from the return of COMMIT to the consumer", milliseconds(t.p50), milliseconds(t.p99), t.timed)},
-		{"slot lag", size(lag)},
+		{"slot lag", lag},
 	} {
 		fmt.Fprintf(v.out, "  %-12s %s\n", line[0], line[1])
 	}
