@@ -80,7 +80,7 @@ clean: ## Remove what was built
 	rm -rf bin .cache
 
 .PHONY: bench
-bench: ## Measure drain, memory and latency with real servers, about ten minutes: make bench ARGS='--only drain'
+bench: ## Measure drain, memory and latency with real servers, about twelve minutes: make bench ARGS='--only drain'
 	@mkdir -p .cache
 	$(GO) run ./test/bench --json .cache/bench.json $(ARGS)
 
