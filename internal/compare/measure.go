@@ -70,6 +70,15 @@ func outboxColumns() outbox.Columns {
 		Payload: "payload", Headers: "headers", Topic: "topic", PartitionKey: "partition_key", CreatedAt: "created_at", PublishedAt: "published_at"}
 }
 
+// ownColumns takes back what the environment calls the columns of its own table: empty is the default.
+func ownColumns() []string {
+	var unset []string
+	for _, name := range []string{"ID", "EVENT_ID", "AGGREGATE_TYPE", "AGGREGATE_ID", "EVENT_TYPE", "PAYLOAD", "HEADERS", "TOPIC", "PARTITION_KEY", "CREATED_AT", "PUBLISHED_AT"} {
+		unset = append(unset, "OUTBOX_COLUMN_"+name+"=")
+	}
+	return unset
+}
+
 func (s setup) measure(ctx context.Context, mode *Mode) (result Result, err error) {
 	name := "walrelay_compare_" + s.suffix
 	m := &measurement{setup: s, mode: mode, table: outbox.Table{Schema: s.schema, Name: name}, slot: name, pad: padding(s.o.Payload), journal: newJournal()}
@@ -249,10 +258,10 @@ func (m *measurement) start() (*child.Process, *os.File, error) {
 	cmd := exec.Command(m.o.Relay[0], m.o.Relay[1:]...)
 	cmd.ExtraFiles = []*os.File{write}
 	cmd.Stdout, cmd.Stderr = nil, &m.log
-	cmd.Env = append(append(append([]string(nil), m.o.Environ...),
+	cmd.Env = append(append(append(append([]string(nil), m.o.Environ...), ownColumns()...),
 		"DATABASE_URL="+m.o.Database, "DATABASE_URL_FILE=", "KAFKA_BROKERS="+m.o.Brokers, "OUTBOX_TABLE="+m.table.String(),
 		"REPLICATION_SLOT="+m.slot, "REPLICATION_PUBLICATION="+m.slot, "ROUTER_TOPIC="+m.topic, "ROUTER_TOPIC_MAP=",
-		"RELAY_AFTER_PUBLISH=mark", "HTTP_ADDR=off", "LOG_LEVEL=warn", "LOG_FORMAT=text"), m.mode.env...)
+		"RELAY_AFTER_PUBLISH=mark", "OUTBOX_RETENTION=", "HTTP_ADDR=off", "LOG_LEVEL=warn", "LOG_FORMAT=text"), m.mode.env...)
 	p, err := child.Start(cmd, nil, syscall.SIGKILL)
 	if err != nil {
 		read.Close()
