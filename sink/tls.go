@@ -120,9 +120,11 @@ func (c TLSConfig) build(p pemFiles, now time.Time) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("KAFKA_TLS_CERT_FILE %s and KAFKA_TLS_KEY_FILE %s are no pair: %w", c.CertFile, c.KeyFile, err)
 	}
-	if leaf := pair.Leaf; now.After(leaf.NotAfter) || now.Before(leaf.NotBefore) {
-		return nil, fmt.Errorf("KAFKA_TLS_CERT_FILE: the certificate in %s is valid from %s to %s, and it is %s: renew it, or set the clock",
-			c.CertFile, leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	// The texts say no current time: what is said once is told by its text.
+	if leaf := pair.Leaf; now.After(leaf.NotAfter) {
+		return nil, fmt.Errorf("KAFKA_TLS_CERT_FILE: the certificate in %s was valid until %s: renew it, or set the clock", c.CertFile, leaf.NotAfter.UTC().Format(time.RFC3339))
+	} else if now.Before(leaf.NotBefore) {
+		return nil, fmt.Errorf("KAFKA_TLS_CERT_FILE: the certificate in %s is not valid before %s: set the clock", c.CertFile, leaf.NotBefore.UTC().Format(time.RFC3339))
 	}
 	cfg.Certificates = []tls.Certificate{pair}
 	return cfg, nil
@@ -147,6 +149,7 @@ func encrypted(key []byte) bool {
 type certificates struct {
 	cfg TLSConfig
 	log *slog.Logger
+	now func() time.Time
 
 	mu struct {
 		sync.Mutex
@@ -165,7 +168,7 @@ func newCertificates(cfg TLSConfig, log *slog.Logger) (*certificates, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &certificates{cfg: cfg, log: log}
+	c := &certificates{cfg: cfg, log: log, now: time.Now}
 	c.mu.files, c.mu.config = files, config
 	return c, nil
 }
@@ -180,7 +183,7 @@ func (c *certificates) current() *tls.Config {
 	}
 	var config *tls.Config
 	if err == nil {
-		config, err = c.cfg.build(files, time.Now())
+		config, err = c.cfg.build(files, c.now())
 	}
 	if err != nil {
 		if text := err.Error(); text != c.mu.said {
